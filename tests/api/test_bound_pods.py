@@ -121,10 +121,10 @@ WRITTEN = {
 
 @pytest.mark.parametrize(("cards", "part"), WRITTEN.values(), ids=WRITTEN)
 def test_a_changed_allocation_can_be_decoded(cards, part):
-    places = {card.id: (card.index, card.pool is not None) for card in cards}
+    places = {card.id: (card.gpu.index, card.pool is not None) for card in cards}
     text = allocation.encode_for((part,), places)
 
     assert allocation.decode(text) == (part,)
     (entry,) = allocation.entries(text)
-    assert entry.index == cards[0].index
+    assert entry.index == cards[0].gpu.index
     assert (entry.slices is not None) == (cards[0].pool is not None)

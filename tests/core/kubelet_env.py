@@ -5,6 +5,8 @@ from dataclasses import dataclass, field, replace
 
 from croupier.core.model import card_name
 from croupier.core.model.card import CardGrant
+from croupier.core.model.gpu_card import CardHealth, GpuCard
+from croupier.core.model.mig import MigDevice
 from croupier.core.model.refusal import Refusal
 from croupier.core.model.sharing import PoolMode, Sharing
 from croupier.core.nodes import device_allocation, plugin_devices
@@ -16,7 +18,7 @@ from croupier.core.nodes.device_allocation import (
     PreferredDevices,
 )
 from croupier.core.nodes.kubelet_assignments import BoundPod, ContainerRequest, KubeletAssignment
-from croupier.core.nodes.plugin_devices import CardSlot, NodeCard, PoolMembership, ServedResources
+from croupier.core.nodes.plugin_devices import NodeCard, PoolMembership, ServedResources
 
 NODE = "node-1"
 GPU = "nvidia.com/gpu"
@@ -31,16 +33,24 @@ def name(index: int) -> str:
 
 
 def whole(index: int = 0, **about) -> NodeCard:
-    return NodeCard(name(index), index, **{"uuid": f"GPU-{index}", "memory_mib": 80000, **about})
+    """A card; `about` are fields of its `GpuCard` or of its `NodeCard`."""
+    served = {key: about.pop(key) for key in ("changing", "pool", "kept") if key in about}
+    health = CardHealth(healthy=about.pop("healthy", True))
+    gpu = GpuCard(index, uuid=f"GPU-{index}", memory_mib=80000, health=health)
+    return NodeCard(name(index), replace(gpu, **about), **served)
 
 
 def partitioned(index: int = 0, slots: Sequence[tuple[str, str]] = SMALL, **about) -> NodeCard:
-    made = tuple(CardSlot(slot, profile, f"MIG-{index}-{slot}") for slot, profile in slots)
+    made = tuple(
+        MigDevice(profile, int(slot.rpartition("-")[2]), 1, f"MIG-{index}-{slot}") for slot, profile in slots
+    )
     return whole(index, mig_enabled=True, slots=made, **about)
 
 
-def pooled(index: int = 0, sharing: PoolMode = "MPS", pool: str = "blue", slices: int = 8) -> NodeCard:
-    return whole(index, pool=PoolMembership(pool, Sharing(sharing, slices=slices)))
+def pooled(
+    index: int = 0, sharing: PoolMode = "MPS", pool: str = "blue", slices: int = 8, **about
+) -> NodeCard:
+    return whole(index, pool=PoolMembership(pool, Sharing(sharing, slices=slices)), **about)
 
 
 def share(index: int, percent: int = 100) -> CardGrant:

@@ -3,7 +3,7 @@
 A restarted agent carries over the fault that the previous agent reported, but not forever.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given
@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from croupier.core.cards import card_health
 from croupier.core.cards.card_health import (
     XID_HOLD_SECONDS,
-    CardDiagnosis,
     CarriedFault,
     HealthReadings,
-    ReportedDiagnosis,
 )
+from croupier.core.model.gpu_card import CardHealth, GpuCard
 
 FIT = {
     "no readings": HealthReadings(),
@@ -52,7 +51,9 @@ UNFIT = {
 
 @pytest.mark.parametrize("readings", FIT.values(), ids=FIT)
 def test_healthy_cards(readings):
-    assert card_health.diagnose(readings) == card_health.CardDiagnosis()
+    health = card_health.diagnose(readings)
+
+    assert (health.healthy, health.reason, health.message) == (True, "", "")
 
 
 @pytest.mark.parametrize(("readings", "reason", "sentence"), UNFIT.values(), ids=UNFIT)
@@ -63,8 +64,8 @@ def test_unhealthy_cards(readings, reason, sentence):
     assert sentence in verdict.message
 
 
-def told(reason: str = "", xid: int | None = 79, uuid: str = "GPU-1") -> ReportedDiagnosis:
-    return ReportedDiagnosis(uuid, CardDiagnosis(not reason, reason, "why" if reason else ""), xid)
+def told(reason: str = "", xid: int | None = 79, uuid: str = "GPU-1") -> GpuCard:
+    return GpuCard(0, uuid=uuid, health=CardHealth(not reason, reason, "why" if reason else "", xid))
 
 
 LEFT = {
@@ -116,8 +117,8 @@ SHOWN = {
 def test_reported_health_with_a_carried_fault(seen, now, reason, xid):
     found = card_health.with_carried_fault(seen, SCAR, now)
 
-    assert (found.verdict.healthy, found.verdict.reason, found.xid) == (not reason, reason, xid)
-    assert bool(found.verdict.message) is bool(reason)
+    assert (found.health.healthy, found.health.reason, found.health.xid) == (not reason, reason, xid)
+    assert bool(found.health.message) is bool(reason)
 
 
 @dataclass
@@ -135,11 +136,10 @@ class Watcher:
         if self.xid is None or card_health.supersedes(xid, self.xid, self.now - self.xid_at):
             self.xid, self.xid_at = xid, self.now
 
-    def told(self) -> ReportedDiagnosis:
+    def told(self) -> GpuCard:
         counts = self.xid is not None and self.now - self.xid_at < XID_HOLD_SECONDS
-        seen = ReportedDiagnosis(
-            "GPU-1", card_health.diagnose(HealthReadings(xid=self.xid if counts else None)), self.xid
-        )
+        health = card_health.diagnose(HealthReadings(xid=self.xid if counts else None))
+        seen = GpuCard(0, uuid="GPU-1", health=replace(health, xid=self.xid))
         return card_health.with_carried_fault(seen, self.scar, self.now)
 
     def restart(self, *, reboot: bool) -> None:
@@ -173,10 +173,10 @@ def test_agent_restarts_neither_shorten_nor_prolong_a_fault_forever(story):
                 if what == "reboot":
                     fatal_at, any_xid = None, False
         if fatal_at is not None and watcher.now - fatal_at < XID_HOLD_SECONDS:
-            assert watcher.told().verdict.reason == "CriticalXID", "neither a restart nor a clean-up heals it"
+            assert watcher.told().health.reason == "CriticalXID", "neither a restart nor a clean-up heals it"
         if fatal_at is None:
-            assert watcher.told().verdict.healthy, "a reboot resets the card, and programs break none"
-        assert (watcher.told().xid is not None) is any_xid, "told until the next boot"
+            assert watcher.told().health.healthy, "a reboot resets the card, and programs break none"
+        assert (watcher.told().health.xid is not None) is any_xid, "told until the next boot"
 
     watcher.now += XID_HOLD_SECONDS
-    assert watcher.told().verdict.healthy, "without news it is well again"
+    assert watcher.told().health.healthy, "without news it is well again"

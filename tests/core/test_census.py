@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from croupier.core.cards import census
 from croupier.core.cards.census import KnownDevice
-from croupier.core.cards.inventory import DiscoveredCard, DiscoveredCards
+from croupier.core.cards.inventory import DiscoveredCards
+from croupier.core.model.gpu_card import GpuCard
 
 NODE = "node-1"
 
@@ -23,12 +24,12 @@ def numbered(index: int) -> str:
     return f"{NODE}-gpu-{index}"
 
 
-def seen(*cards: DiscoveredCard, is_complete: bool = True) -> DiscoveredCards:
+def seen(*cards: GpuCard, is_complete: bool = True) -> DiscoveredCards:
     return DiscoveredCards(cards, is_complete)
 
 
 def test_new_cards_are_named_by_pci_address_or_else_by_index():
-    plan = census.plan(NODE, seen(DiscoveredCard(0, at(3)), DiscoveredCard(1)), [])
+    plan = census.plan(NODE, seen(GpuCard(0, at(3)), GpuCard(1)), [])
 
     assert [(one.id, one.card.index) for one in plan.cards] == [(named(3), 0), (numbered(1), 1)]
     assert plan.news == ()
@@ -36,7 +37,7 @@ def test_new_cards_are_named_by_pci_address_or_else_by_index():
 
 def test_a_renumbered_or_replaced_card_keeps_its_name_and_gets_events():
     known = [KnownDevice(named(3), 0, "GPU-a")]
-    plan = census.plan(NODE, seen(DiscoveredCard(2, at(3), "GPU-b")), known)
+    plan = census.plan(NODE, seen(GpuCard(2, at(3), "GPU-b")), known)
 
     assert [one.id for one in plan.cards] == [named(3)]
     assert [one.reason for one in plan.news] == ["GPUCardReplaced", "GPUCardRenumbered"]
@@ -44,10 +45,10 @@ def test_a_renumbered_or_replaced_card_keeps_its_name_and_gets_events():
 
 
 def test_the_name_by_address_replaces_the_name_by_index():
-    plan = census.plan(NODE, seen(DiscoveredCard(0, at(3))), [KnownDevice(numbered(0), 0)])
+    plan = census.plan(NODE, seen(GpuCard(0, at(3))), [KnownDevice(numbered(0), 0)])
     later = census.plan(
         NODE,
-        seen(DiscoveredCard(0, at(3))),
+        seen(GpuCard(0, at(3))),
         [KnownDevice(named(3), 0), KnownDevice(numbered(0), 0, maybe_in_use=False)],
     )
 
@@ -59,7 +60,7 @@ def test_the_name_by_address_replaces_the_name_by_index():
 
 def test_without_an_agent_a_card_is_matched_by_its_last_index():
     plan = census.plan(
-        NODE, seen(DiscoveredCard(0)), [KnownDevice(named(3), 0), KnownDevice(named(2), 0, vanished=True)]
+        NODE, seen(GpuCard(0)), [KnownDevice(named(3), 0), KnownDevice(named(2), 0, vanished=True)]
     )
 
     assert [one.id for one in plan.cards] == [named(3)]
@@ -87,7 +88,7 @@ ENDINGS = {
 
 @pytest.mark.parametrize(("known", "complete", "ending", "events"), ENDINGS.values(), ids=ENDINGS)
 def test_a_card_that_is_not_listed(known, complete, ending, events):
-    plan = census.plan(NODE, seen(DiscoveredCard(1, at(4)), is_complete=complete), [known])
+    plan = census.plan(NODE, seen(GpuCard(1, at(4)), is_complete=complete), [known])
     endings = {"vanished": plan.vanished, "removed": plan.removed, "kept": ()}
 
     assert [event.reason for event in plan.news] == events
@@ -96,13 +97,13 @@ def test_a_card_that_is_not_listed(known, complete, ending, events):
 
 
 def test_a_card_that_comes_back_gets_an_event():
-    plan = census.plan(NODE, seen(DiscoveredCard(0, at(3))), [KnownDevice(named(3), 0, vanished=True)])
+    plan = census.plan(NODE, seen(GpuCard(0, at(3))), [KnownDevice(named(3), 0, vanished=True)])
 
     assert [one.reason for one in plan.news] == ["GPUCardReturned"]
 
 
 def test_a_node_name_that_is_too_long_is_reported_as_a_trouble():
-    plan = census.plan("n" * 250, seen(DiscoveredCard(0, at(3))), [])
+    plan = census.plan("n" * 250, seen(GpuCard(0, at(3))), [])
 
     assert plan.cards == ()
     assert "253" in plan.troubles[0]
@@ -110,10 +111,8 @@ def test_a_node_name_that_is_too_long_is_reported_as_a_trouble():
 
 UUIDS = st.sampled_from(["", "a", "b"])
 SITES = st.sampled_from([at(1), at(2), at(3)])
-BY_AGENT = st.lists(st.builds(DiscoveredCard, st.integers(0, 3), SITES, UUIDS), max_size=4)
-BY_LABELS = st.lists(
-    st.builds(DiscoveredCard, st.integers(0, 3)), max_size=4, unique_by=lambda one: one.index
-)
+BY_AGENT = st.lists(st.builds(GpuCard, st.integers(0, 3), SITES, UUIDS), max_size=4)
+BY_LABELS = st.lists(st.builds(GpuCard, st.integers(0, 3)), max_size=4, unique_by=lambda one: one.index)
 CARDS = st.one_of(BY_AGENT, BY_LABELS).map(tuple)
 KNOWN = st.lists(
     st.builds(

@@ -371,7 +371,7 @@ TOLD = {
         },
     ),
     "a share of two cards of a pool, one smaller": (
-        [pooled(3), replace(pooled(5), memory_mib=40001)],
+        [pooled(3), pooled(5, memory_mib=40001)],
         BLUE,
         [*percents(3, 25), *percents(5, 25)],
         {

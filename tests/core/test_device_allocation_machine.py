@@ -169,8 +169,8 @@ class Node:
 
 def wish(card: NodeCard, size: int, *, whole: bool) -> tuple[dict[str, int], CardGrant]:
     """The request and grant of a pod: a share of a card, or all of it."""
-    if card.slots:
-        return {SLOT: 1}, CardGrant(card.id, slots=tuple(slot.id for slot in card.slots))
+    if card.gpu.slots:
+        return {SLOT: 1}, CardGrant(card.id, slots=tuple(slot.id for slot in card.gpu.slots))
     if card.pool is None:
         return ({GPU: 1}, CardGrant(card.id, 100)) if whole else ({PERCENT: size}, CardGrant(card.id, size))
     if card.pool.sharing.mode == "Exclusive":

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from croupier.core.cards import features, inventory
 from croupier.core.cards.features import NodeFeatureScan, ProfileFeatures
-from croupier.core.cards.inventory import AgentCards, DiscoveredCard
+from croupier.core.cards.inventory import AgentCards
+from croupier.core.model.gpu_card import GpuCard
 
 PRODUCT = "NVIDIA-H100-80GB-HBM3"
 GFD = {
@@ -32,7 +33,7 @@ LABELS = {**GFD, **pci()}
 BUS = ({"vendor": "10de", "device": "2330", "class": "0302"},) * 2
 
 
-def card(index: int = 0, **known) -> DiscoveredCard:
+def card(index: int = 0, **known) -> GpuCard:
     told = {
         "vendor": "10de",
         "device": "2330",
@@ -40,10 +41,10 @@ def card(index: int = 0, **known) -> DiscoveredCard:
         "memory_mib": 81559,
         "uuid": f"GPU-{index}",
     }
-    return DiscoveredCard(index, f"0000:{index:02x}:00.0", **{**told, **known})
+    return GpuCard(index, f"0000:{index:02x}:00.0", **{**told, **known})
 
 
-def agent(*cards: DiscoveredCard, **known) -> AgentCards:
+def agent(*cards: GpuCard, **known) -> AgentCards:
     return AgentCards(cards or (card(0), card(1)), **{"driver": "570", **known})
 
 
@@ -178,7 +179,7 @@ def test_a_missing_index_is_reported():
 
 
 def test_an_inconsistent_report_is_reported():
-    twins = agent(card(0), card(0, product=""), card(2, memory_mib=None))
+    twins = agent(card(0), card(0, product=""), card(2, memory_mib=0))
     message = inventory.discover(twins, features.read({})).message
 
     assert "2 cards with index 0" in message

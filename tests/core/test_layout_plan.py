@@ -6,12 +6,13 @@ from hypothesis import strategies as st
 
 from croupier.core.cards import catalogue
 from croupier.core.model import mig
+from croupier.core.model.gpu_card import CardHealth, GpuCard
+from croupier.core.model.mig import MigDevice
 from croupier.core.model.sharing import Sharing
 from croupier.core.nodes import layout_plan as node_plan
 from croupier.core.nodes.layout_plan import (
     CardHistory,
     ChangeBlockers,
-    LayoutCard,
     LayoutFailure,
     LayoutStep,
     LayoutTarget,
@@ -26,9 +27,18 @@ WITHDRAWN = ChangeBlockers(withdrawn=True)
 NOW = 1000.0
 
 
-def card(layout: mig.Layout = mig.WHOLE, **more: object) -> LayoutCard:
-    known: dict[str, object] = {"enabled": bool(layout), "kinds": MODEL.kinds, **more}
-    return LayoutCard("node-1-0000-10-00-0", 0, layout, **known)  # type: ignore[arg-type]  # named by each test
+ID = "node-1-0000-10-00-0"
+
+
+def card(layout: mig.Layout = mig.WHOLE, *, enabled: bool | None = None, healthy: bool = True) -> GpuCard:
+    slots = tuple(MigDevice(profile, start, 1) for profile, number in layout for start in range(number))
+    return GpuCard(
+        0,
+        mig_enabled=bool(layout) if enabled is None else enabled,
+        kinds=MODEL.kinds,
+        slots=slots,
+        health=CardHealth(healthy),
+    )
 
 
 def wanted(layout: mig.Layout = SMALL, source: str = "pool training") -> LayoutTarget:
@@ -40,6 +50,7 @@ def failure(target: str = "1g.10gb:7", again_at: float = NOW + 1) -> CardHistory
 
 
 REACHED = CardHistory(applied="1g.10gb:7")
+UNFINISHED = CardHistory(unfinished=True)
 
 WHAT_BECOMES = {
     "no target": (card(SMALL), None, CardHistory(), ALONE, "Applied"),
@@ -83,11 +94,11 @@ WHAT_BECOMES = {
     ),
     "another target failed": (card(), wanted(), failure("3g.30gb:2"), ALONE, "Changing"),
     "whole, but MIG mode is on": (card(enabled=True), wanted(mig.WHOLE), CardHistory(), ALONE, "Changing"),
-    "interrupted change, no target": (card(SMALL, unfinished=True), None, CardHistory(), ALONE, "Changing"),
+    "interrupted change, no target": (card(SMALL), None, UNFINISHED, ALONE, "Changing"),
     "interrupted change, held": (
-        card(SMALL, unfinished=True),
+        card(SMALL),
         None,
-        CardHistory(),
+        UNFINISHED,
         ChangeBlockers(holders=("a",)),
         "Waiting",
     ),
@@ -98,7 +109,7 @@ WHAT_BECOMES = {
     ("seen", "target", "history", "blockers", "state"), WHAT_BECOMES.values(), ids=WHAT_BECOMES
 )
 def test_the_step_of_a_card(seen, target, history, blockers, state):
-    step = node_plan.step(seen, target, history, blockers=blockers, now=NOW)
+    step = node_plan.step(ID, seen, target, history, blockers=blockers, now=NOW)
 
     assert step.state == state
     assert step.acts == (state == "Changing")
@@ -108,7 +119,7 @@ def test_the_step_of_a_card(seen, target, history, blockers, state):
 def test_the_message_names_the_blocking_pods():
     ties = ChangeBlockers(holders=tuple(f"ns/{name}" for name in "dbca"))
 
-    message = node_plan.step(card(SMALL), wanted(MEDIUM), CardHistory(), blockers=ties, now=NOW).message
+    message = node_plan.step(ID, card(SMALL), wanted(MEDIUM), CardHistory(), blockers=ties, now=NOW).message
 
     assert message == (
         "the layout is 1g.10gb:7, and pool training requires 2g.20gb:2,3g.30gb:1;"
@@ -117,12 +128,12 @@ def test_the_message_names_the_blocking_pods():
 
 
 def test_an_applied_target_is_remembered_and_a_new_target_is_not_drift():
-    reached = node_plan.step(card(SMALL), wanted(), CardHistory(), blockers=ALONE, now=NOW).history
+    reached = node_plan.step(ID, card(SMALL), wanted(), CardHistory(), blockers=ALONE, now=NOW).history
 
     assert reached == REACHED
     held = ChangeBlockers(holders=("ns/a",))
-    assert node_plan.step(card(), wanted(), reached, blockers=held, now=NOW).state == "Drifted"
-    assert node_plan.step(card(), wanted(MEDIUM), reached, blockers=held, now=NOW).state == "Waiting"
+    assert node_plan.step(ID, card(), wanted(), reached, blockers=held, now=NOW).state == "Drifted"
+    assert node_plan.step(ID, card(), wanted(MEDIUM), reached, blockers=held, now=NOW).state == "Waiting"
 
 
 @pytest.mark.parametrize(
@@ -175,7 +186,7 @@ def test_the_target_of_a_pool(pool, target, refused):
 
 
 def test_a_pool_overrides_the_annotation_and_other_cards_stay():
-    cards = [LayoutCard(name, index, kinds=MODEL.kinds) for index, name in enumerate("abc")]
+    cards = {name: GpuCard(index, kinds=MODEL.kinds) for index, name in enumerate("abc")}
     pool = PoolLayout("training", frozenset("a"), Sharing("MIG", profile="1g.10gb"))
 
     found = node_plan.targets(cards, [pool], {0: MEDIUM, 1: MEDIUM})
@@ -192,7 +203,6 @@ seen_cards = st.builds(
     layouts,
     enabled=st.booleans(),
     healthy=st.booleans(),
-    unfinished=st.booleans(),
 )
 all_ties = st.builds(
     ChangeBlockers,
@@ -206,20 +216,21 @@ memories = st.builds(
     applied=st.sampled_from(["", "1g.10gb:7", "whole"]),
     failure=st.none()
     | st.builds(LayoutFailure, st.just("1g.10gb:7"), st.just("no"), st.just(1), st.floats(0, 2000)),
+    unfinished=st.booleans(),
 )
 targets = st.none() | st.builds(wanted, layouts)
 
 
 @given(seen_cards, targets, memories, all_ties)
 def test_only_free_healthy_cards_with_another_layout_are_changed(seen, target, history, blockers):
-    step = node_plan.step(seen, target, history, blockers=blockers, now=NOW)
+    step = node_plan.step(ID, seen, target, history, blockers=blockers, now=NOW)
 
     if step.acts:
         assert step.state == "Changing"
         assert not blockers.holders
         assert not blockers.assignments_unknown
         assert blockers.withdrawn is None or (blockers.withdrawn and blockers.acknowledged)
-        assert seen.healthy
+        assert seen.health.healthy
         assert target is None or not node_plan.is_applied(seen, target.layout)
     elif target is not None and not node_plan.is_applied(seen, target.layout):
         assert step.state in ("Waiting", "Failed", "Drifted"), "this state keeps new holders off"
@@ -227,9 +238,9 @@ def test_only_free_healthy_cards_with_another_layout_are_changed(seen, target, h
 
 @given(seen_cards, targets, memories, all_ties)
 def test_the_decision_is_idempotent(seen, target, history, blockers):
-    once = node_plan.step(seen, target, history, blockers=blockers, now=NOW)
+    once = node_plan.step(ID, seen, target, history, blockers=blockers, now=NOW)
 
-    assert node_plan.step(seen, target, once.history, blockers=blockers, now=NOW) == once
+    assert node_plan.step(ID, seen, target, once.history, blockers=blockers, now=NOW) == once
 
 
 def test_an_acting_step_has_one_action():

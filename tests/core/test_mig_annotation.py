@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from croupier.core.cards import catalogue, mig_annotation
-from croupier.core.cards.mig_annotation import LayoutTargets, MigConfigCard
+from croupier.core.cards.mig_annotation import LayoutTargets
 from croupier.core.model import mig
+from croupier.core.model.gpu_card import GpuCard
 from croupier.core.model.refusal import Refusal
 from tests.core.mig_builders import layout
 
@@ -18,10 +19,16 @@ SEVEN = layout("1g.10gb:7")
 MEDIUM = layout("2g.20gb:2,3g.30gb:1")
 
 
-def cards(*models: str) -> list[MigConfigCard]:
+def cards(*models: str) -> list[GpuCard]:
     found = [catalogue.find(model) for model in models]
     return [
-        MigConfigCard(index, model.product, catalogue.NVIDIA, model.pci_device, model.kinds)
+        GpuCard(
+            index,
+            product=model.product,
+            vendor=catalogue.NVIDIA,
+            device=model.pci_device,
+            kinds=model.kinds,
+        )
         for index, model in enumerate(found)
     ]
 
@@ -40,7 +47,7 @@ def config(*entries: object, **others: object) -> Entry:
     return {"version": "v1", "mig-configs": {"selected": list(entries), **others}}
 
 
-def cut(data: object, there: list[MigConfigCard] = FOUR) -> LayoutTargets | Refusal:
+def cut(data: object, there: list[GpuCard] = FOUR) -> LayoutTargets | Refusal:
     wishes = mig_annotation.read(data)
     return wishes if isinstance(wishes, Refusal) else mig_annotation.targets(wishes, there)
 

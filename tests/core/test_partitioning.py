@@ -5,7 +5,6 @@ from hypothesis import strategies as st
 
 from croupier.core.cards import partitioning
 from croupier.core.cards.partitioning import (
-    CreatedDevice,
     CreateDevice,
     DestroyDevice,
     MigState,
@@ -13,6 +12,7 @@ from croupier.core.cards.partitioning import (
     SetMigMode,
 )
 from croupier.core.model import mig
+from croupier.core.model.mig import MigDevice, MigPlacement
 from tests.core.mig_builders import placements
 
 SPELLED = [
@@ -26,6 +26,10 @@ SPELLED = [
 PLACED = [placements("H100", text) for text in SPELLED]
 
 
+def device(placement: MigPlacement, uuid: str) -> MigDevice:
+    return MigDevice(placement.profile, placement.start, placement.size, uuid)
+
+
 @st.composite
 def states(draw):
     """Any part of a layout, with MIG mode on or off if there are no devices."""
@@ -35,8 +39,7 @@ def states(draw):
         )
     )
     made = tuple(
-        CreatedDevice(piece, f"MIG-{number}")
-        for number, piece in enumerate(sorted(pieces, key=lambda p: p.start))
+        device(piece, f"MIG-{number}") for number, piece in enumerate(sorted(pieces, key=lambda p: p.start))
     )
     return MigState(bool(made) or draw(st.booleans()), made)
 
@@ -54,7 +57,7 @@ def done(now: MigState, step: PartitionStep) -> MigState:
             taken = {one for made in now.made for one in made.placement.slices}
             assert now.enabled
             assert not taken & set(piece.slices)
-            return MigState(now.enabled, (*now.made, CreatedDevice(piece, f"new {piece.id}")))
+            return MigState(now.enabled, (*now.made, device(piece, f"new {piece.id}")))
 
 
 @given(states(), st.sampled_from(PLACED))
@@ -75,6 +78,6 @@ def test_steps_back_lead_to_the_exact_placements(now, before):
 
 
 def test_the_same_devices_at_other_placements_are_kept():
-    elsewhere = MigState(True, (CreatedDevice(mig.MigPlacement("3g.40gb", 0, 4), "MIG-0"),))
+    elsewhere = MigState(True, (MigDevice("3g.40gb", 0, 4, "MIG-0"),))
 
     assert partitioning.steps(elsewhere, [mig.MigPlacement("3g.40gb", 4, 4)]) == ()

@@ -126,10 +126,10 @@ def test_every_device_is_unique_and_can_be_requested(listed):
         for device in served:
             card = offer.cards[plugin_devices.parse_unit(device.id).card]
             assert not card.changing
-            assert device.healthy == card.healthy
+            assert device.healthy == card.gpu.health.healthy
             assert (card.pool is None) == (not resource.startswith(POOL))
             if slot := plugin_devices.parse_unit(device.id).slot:
-                assert slot in {one.id for one in card.slots}
+                assert slot in {one.id for one in card.gpu.slots}
                 assert card.pool is not None or request_parser.profile(resource) == slot.rpartition("-")[0]
 
 

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from croupier.api import convert_pod, kinds
 from croupier.api.core_v1 import Node, Pod
 from croupier.api.mps import allocation
 from croupier.core import quantity
+from croupier.core.model.gpu_card import CardHealth, GpuCard
 from croupier.core.nodes.kubelet_assignments import BoundPod
 from croupier.core.nodes.plugin_devices import DeviceUnit, NodeCard, PoolMembership, ServedResources
 from croupier.kube.cache.store import Store
@@ -32,10 +33,18 @@ TIMEOUT = 60.0
 _UNIQUE = count(1)
 
 
+def unhealthy(card: NodeCard) -> NodeCard:
+    return replace(card, gpu=replace(card.gpu, health=CardHealth(healthy=False)))
+
+
 def cards(node: str, many: int, pool: PoolMembership | None = None) -> tuple[NodeCard, ...]:
     """Cards of 80000 MiB with unique names: pods of the previous test may still be terminating."""
     return tuple(
-        NodeCard(f"{node}-{next(_UNIQUE):04}-10-00-0", n, uuid=f"GPU-{n}", memory_mib=80000, pool=pool)
+        NodeCard(
+            f"{node}-{next(_UNIQUE):04}-10-00-0",
+            GpuCard(n, uuid=f"GPU-{n}", memory_mib=80000),
+            pool=pool,
+        )
         for n in range(many)
     )
 

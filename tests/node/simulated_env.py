@@ -8,9 +8,10 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
 
+from croupier.core.model.gpu_card import GpuCard
 from croupier.kube.client.clock import SystemClock
 from croupier.node.cards import simulated_spec
-from croupier.node.cards.card_driver import CardDriver, ObservedCard
+from croupier.node.cards.card_driver import CardDriver
 from croupier.node.cards.simulated import SimulatedCards, SimulatedFiles
 
 NODE = "node-1"
@@ -100,7 +101,7 @@ class SimulatedCardsEnv:
         self.faults.write_text(json.dumps({"cards": named}))
 
 
-async def observed_card(cards: CardDriver, address: str = FIRST) -> ObservedCard:
+async def observed_card(cards: CardDriver, address: str = FIRST) -> GpuCard:
     card = (await cards.inspect()).at(address)
     assert card is not None, f"no card at {address}"
     return card

@@ -11,6 +11,7 @@ import pytest_asyncio
 from prometheus_client import CollectorRegistry
 
 from croupier.api import kinds
+from croupier.core.model.gpu_card import GpuCard
 from croupier.core.nodes import plugin_devices
 from croupier.core.nodes.kubelet_assignments import KubeletAssignment
 from croupier.core.nodes.plugin_devices import NodeCard
@@ -89,7 +90,7 @@ class MismatchCheck:
             gauge=PrometheusNodeAgentMetrics(self.figures),
         )
         self._offer = plugin_devices.served_resources(
-            [NodeCard(env.card(index), index) for index in range(3)]
+            [NodeCard(env.card(index), GpuCard(index)) for index in range(3)]
         )
 
     def counted(self, *whats: str) -> list[float | None]:

@@ -8,9 +8,10 @@ import pytest
 
 from croupier.api.core_v1 import Pod, PodStatus
 from croupier.api.meta import ObjectMeta
+from croupier.core.model.gpu_card import CardHealth, GpuCard
 from croupier.kube.client.clock import SystemClock
 from croupier.node.cards import dcgm_exporter
-from croupier.node.cards.card_driver import DriverSnapshot, ObservedCard, ObservedHealth
+from croupier.node.cards.card_driver import DriverSnapshot
 from croupier.node.cards.dcgm_exporter import DcgmExporter
 
 TEXT = """\
@@ -100,11 +101,11 @@ async def test_an_unavailable_exporter_is_ignored():
 
 
 def test_readings_of_the_exporter_replace_those_of_the_driver():
-    one = ObservedCard(
-        index=0, uuid="GPU-a", address="0000:10:00.0", health=ObservedHealth(metrics={"powerWatts": "62"})
+    one = GpuCard(
+        index=0, uuid="GPU-a", address="0000:10:00.0", health=CardHealth(metrics={"powerWatts": "62"})
     )
-    other = ObservedCard(
-        index=1, uuid="GPU-c", address="0000:11:00.0", health=ObservedHealth(metrics={"powerWatts": "62"})
+    other = GpuCard(
+        index=1, uuid="GPU-c", address="0000:11:00.0", health=CardHealth(metrics={"powerWatts": "62"})
     )
 
     seen = dcgm_exporter.with_readings(DriverSnapshot(cards=(one, other)), dcgm_exporter.parse(TEXT))

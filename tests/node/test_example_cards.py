@@ -7,16 +7,16 @@ import pytest
 import yaml
 
 from croupier.core.cards import catalogue
+from croupier.core.model.gpu_card import GpuCard
 from croupier.core.model.refusal import Refusal
 from croupier.core.pods import request_parser
 from croupier.node.agent import mig_config
-from croupier.node.cards.card_driver import ObservedCard
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "examples/cards"
 WALK = (FOLDER / "README.md").read_text()
 CARDS = [
-    ObservedCard(index, f"GPU-{index}", f"0000:1{index}:00.0", kinds=catalogue.find("SIM-70GB").kinds)
+    GpuCard(index, f"0000:1{index}:00.0", f"GPU-{index}", kinds=catalogue.find("SIM-70GB").kinds)
     for index in range(4)
 ]
 

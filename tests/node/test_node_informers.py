@@ -5,14 +5,14 @@ import pytest
 from croupier.api.core_v1 import ConfigMap
 from croupier.api.meta import ObjectMeta
 from croupier.core.model.card import CardGrant
+from croupier.core.model.gpu_card import GpuCard
 from croupier.core.model.pod_view import PodView
 from croupier.core.model.sharing import Sharing
 from croupier.node import node_informers as agent_sight
-from croupier.node.cards.card_driver import ObservedCard
 from croupier.node.node_informers import PoolConfigMaps
 
 CARDS = agent_sight.cards_by_id(
-    "n", [ObservedCard(0, "GPU-0", "0000:10:00.0"), ObservedCard(1, "GPU-1", "0000:11:00.0")]
+    "n", [GpuCard(0, "0000:10:00.0", "GPU-0"), GpuCard(1, "0000:11:00.0", "GPU-1")]
 )
 FIRST, SECOND = CARDS
 

@@ -59,8 +59,9 @@ async def test_a_card_has_the_properties_that_its_driver_reports(env, model):
     assert (card.index, card.address, card.minor) == (0, FIRST, 0)
     assert (card.vendor, card.device, card.class_) == ("10de", model.pci_device, "0302")
     assert (card.product, card.memory_mib) == (model.product, model.memory_mib)
-    assert card.compute == (model.compute_major, model.compute_minor)
-    assert (card.numa, card.pcie) == (0, (5 if model.compute_major >= 9 else 4, 16))
+    assert (card.compute_major, card.compute_minor) == (model.compute_major, model.compute_minor)
+    link = (card.pcie_generation, card.pcie_width)
+    assert (card.numa_node, link) == (0, (5 if model.compute_major >= 9 else 4, 16))
     assert sorted(card.kinds, key=lambda kind: kind.name) == sorted(model.kinds, key=lambda kind: kind.name)
     assert (card.mig_capable, card.mig_enabled, card.slots) == (model.mig_capable, False, ())
     assert card.health.healthy
@@ -333,7 +334,7 @@ def test_a_missing_library_is_reported(nvml_library):
         "from croupier.node.cards.nvml import NvmlCards\n"
         "for library in (None, '/no/such/library.so'):\n"
         "    try:\n"
-        "        asyncio.run(NvmlCards(clock=SystemClock(), library=library).look())\n"
+        "        asyncio.run(NvmlCards(clock=SystemClock(), library=library).inspect())\n"
         "    except CardError as error:\n"
         "        print(error)\n"
     )

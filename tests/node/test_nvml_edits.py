@@ -4,11 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from croupier.core.model.gpu_card import GpuCard
+from croupier.core.model.mig import MigDevice
 from croupier.node.cards import nvml_edits
-from croupier.node.cards.card_driver import ContainerEdits, HeldDevice, MigDevice, ObservedCard
+from croupier.node.cards.card_driver import ContainerEdits, HeldDevice
 
-CARD = ObservedCard(0, "GPU-a", "0000:10:00.0", minor=0)
-OTHER = ObservedCard(1, "GPU-b", "0000:11:00.0", minor=3)
+CARD = GpuCard(0, "0000:10:00.0", "GPU-a", minor=0)
+OTHER = GpuCard(1, "0000:11:00.0", "GPU-b", minor=3)
 SLOT = MigDevice("1g.10gb", 2, 1, "MIG-x")
 MINORS = """\
 config 1

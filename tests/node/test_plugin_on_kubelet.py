@@ -9,9 +9,10 @@ from typing import Any
 import pytest_asyncio
 
 from croupier.api import kinds
+from croupier.core.model.mig import MigDevice
 from croupier.core.model.sharing import Sharing
 from croupier.core.nodes import allocation_check, plugin_devices
-from croupier.core.nodes.plugin_devices import CardSlot, NodeCard, PoolMembership
+from croupier.core.nodes.plugin_devices import NodeCard, PoolMembership
 from croupier.kube.client import api_client, config
 from croupier.kube.client.api_client import Selection
 from croupier.node.kubelet.pod_resources import PodResources
@@ -19,7 +20,7 @@ from croupier_lab import realnode
 from croupier_lab.lab import Lab
 from tests.controllers.ledger_env import watched
 from tests.kube.polling import until, until_async
-from tests.node.plugin_env import TIMEOUT, PluginEnv, cards, pod
+from tests.node.plugin_env import TIMEOUT, PluginEnv, cards, pod, unhealthy
 
 GPU = "nvidia.com/gpu"
 PERCENT = "gpu.mps.io/percent"
@@ -41,13 +42,12 @@ async def test_allocatable_follows_every_change_of_the_offer(env):
     async with env.plugins() as plugins:
         await env.serves(plugins, plugin_devices.served_resources(two), {GPU: 2, PERCENT: 200})
 
-        slots = tuple(CardSlot(f"1g.10gb-{n}", "1g.10gb", f"MIG-{n}") for n in range(7))
-        await plugins.serve(
-            plugin_devices.served_resources([replace(two[0], mig_enabled=True, slots=slots), two[1]])
-        )
+        slots = tuple(MigDevice("1g.10gb", n, 1, f"MIG-{n}") for n in range(7))
+        sliced = replace(two[0], gpu=replace(two[0].gpu, mig_enabled=True, slots=slots))
+        await plugins.serve(plugin_devices.served_resources([sliced, two[1]]))
         await env.shows({GPU: 1, PERCENT: 100, "nvidia.com/mig-1g.10gb": 7})
 
-        await plugins.serve(plugin_devices.served_resources([replace(two[0], healthy=False), two[1]]))
+        await plugins.serve(plugin_devices.served_resources([unhealthy(two[0]), two[1]]))
         await env.shows({GPU: 1, PERCENT: 100, "nvidia.com/mig-1g.10gb": 0})
         await env.shows({GPU: 2, PERCENT: 200}, of="capacity")
 
@@ -125,7 +125,7 @@ async def test_a_device_that_a_pod_has_by_mistake_is_not_allocated_to_another_po
 
 
 def _all(card: NodeCard) -> dict[str, Any]:
-    return {"card": card.id, "index": card.index, "percent": 100}
+    return {"card": card.id, "index": card.gpu.index, "percent": 100}
 
 
 def _early(name: str, card: NodeCard) -> dict[str, Any]:
@@ -295,7 +295,7 @@ async def test_an_unhealthy_card_shows_in_the_status_of_its_running_pod(env):
         await env.opens(pod("owner", {resource: 1}))
         await env.runs("owner")
 
-        await plugins.serve(plugin_devices.served_resources([replace(card, healthy=False)]))
+        await plugins.serve(plugin_devices.served_resources([unhealthy(card)]))
 
         where = "jsonpath={.status.containerStatuses[0].allocatedResourcesStatus[0].resources[0].health}"
         health = ("get", "pod", "owner", "-n", env.namespace, "-o", where)

@@ -7,7 +7,9 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from croupier.api.gpu.agent_report import AgentReport, CardReport, ReportedHealth
+from croupier.api import meta
+from croupier.api.gpu import convert_report
+from croupier.api.gpu.agent_report import AgentReport, ReportedHealth
 from croupier.api.gpu.device import (
     INDEX_LABEL,
     MIG,
@@ -27,7 +29,8 @@ from croupier.api.gpu.node import Driver, InventoryDevice, NodeHardware
 from croupier.core.cards import inventory
 from croupier.core.cards.census import KnownDevice, NamedCard
 from croupier.core.cards.features import GpuFeatures
-from croupier.core.cards.inventory import AgentCards, DiscoveredCard
+from croupier.core.cards.inventory import AgentCards
+from croupier.core.model.gpu_card import GpuCard
 from croupier.core.model.sharing import WHOLE
 from croupier.core.nodes.bootstrap import HEARTBEATS_NEEDED
 
@@ -42,33 +45,15 @@ def reported_cards(report: AgentReport | None) -> AgentCards:
     """The reported cards. `report` is None if there is an agent whose report cannot be decoded."""
     if report is None:
         return AgentCards(readable=False)
-    return AgentCards(tuple(_card(line) for line in report.cards), report.driver)
-
-
-def _card(line: CardReport) -> DiscoveredCard:
-    return DiscoveredCard(
-        index=line.index,
-        address=line.address,
-        uuid=line.uuid,
-        vendor=line.vendor,
-        device=line.device,
-        product=line.product,
-        memory_mib=line.memory_mib or None,
-    )
+    return AgentCards(tuple(map(convert_report.gpu_card, report.cards)), report.driver)
 
 
 def recorded_card(device: GPUDevice, *, gone_before: datetime) -> KnownDevice:
     """The recorded card. A card that vanished before `gone_before` is not expected back."""
     status, index = device.status, device.metadata.labels.get(INDEX_LABEL, "")
-    occupied = next((condition for condition in status.conditions if condition.type == OCCUPIED), None)
-    gone = next(
-        (
-            condition
-            for condition in status.conditions
-            if condition.type == VANISHED and condition.status == "True"
-        ),
-        None,
-    )
+    occupied = meta.condition(status.conditions, OCCUPIED)
+    vanished = meta.condition(status.conditions, VANISHED)
+    gone = vanished if vanished is not None and vanished.status == "True" else None
     return KnownDevice(
         id=device.metadata.name,
         index=int(index) if index.isascii() and index.isdigit() else None,
@@ -79,50 +64,45 @@ def recorded_card(device: GPUDevice, *, gone_before: datetime) -> KnownDevice:
     )
 
 
-def hardware_from_report(line: CardReport) -> Hardware:
+def hardware_from_report(card: GpuCard, types: tuple[MIGType, ...]) -> Hardware:
     """The hardware as reported by the node's agent."""
-    link = PCIe(generation=line.pcie_generation, width=line.pcie_width)
-    profiles = tuple(mig_type.name for mig_type in line.types)
-    return Hardware(
-        uuid=line.uuid,
-        product=line.product[:_MAX_TEXT],
-        pci=_pci(line),
-        memory_mib=line.memory_mib or None,
-        compute_capability=_capability(line.compute_major, line.compute_minor),
-        precision=_precision(line.compute_major, line.compute_minor),
-        numa_node=line.numa_node,
-        pcie=link if link != PCIe() else None,
-        mig=MIG(
-            capable=line.mig_capable,
-            strategy="Mixed" if line.mig_capable else "None",
-            profiles_supported=profiles,
-            types=line.types,
-        ),
+    mig = MIG(
+        capable=card.mig_capable,
+        strategy="Mixed" if card.mig_capable else "None",
+        profiles_supported=tuple(mig_type.name for mig_type in types),
+        types=types,
     )
+    return _hardware(card, mig)
 
 
-def _pci(line: CardReport) -> PCI | None:
-    """None if the values are invalid: the API server would refuse the whole GPUDevice."""
-    if not all(_HEX.fullmatch(text) for text in (line.vendor, line.device, line.class_)):
-        return None
-    address = line.address if _ADDRESS.fullmatch(line.address) else ""
-    return PCI(vendor=line.vendor, device=line.device, class_=line.class_, address=address)
-
-
-def hardware_from_labels(placed: NamedCard, features: GpuFeatures) -> Hardware:
+def hardware_from_labels(card: GpuCard, features: GpuFeatures) -> Hardware:
     """The hardware according to labels and NodeFeature, which describe all cards of a node alike."""
-    card = placed.card
-    pci = next((device for device in features.cards if device.index == card.index), None)
-    known = pci is not None and pci.vendor and pci.device and pci.class_
-    major, minor = features.major or 0, features.minor or 0
+    hardware = _hardware(card, _mig(features))
+    return replace(hardware, memory_mib=None) if features.is_partitioned else hardware
+
+
+def _hardware(card: GpuCard, mig: MIG | None) -> Hardware:
+    link = PCIe(generation=card.pcie_generation, width=card.pcie_width)
+    major, minor = card.compute_major, card.compute_minor
     return Hardware(
+        uuid=card.uuid,
         product=card.product[:_MAX_TEXT],
-        pci=PCI(vendor=pci.vendor, device=pci.device, class_=pci.class_) if pci and known else None,
-        memory_mib=None if features.is_partitioned else card.memory_mib,
-        compute_capability=_capability(major, minor),
-        precision=_precision(major, minor),
-        mig=_mig(features),
+        pci=_pci(card),
+        memory_mib=card.memory_mib or None,
+        compute_capability=ComputeCapability(major=major, minor=minor) if major else None,
+        precision=Precision(supported=inventory.precisions(major, minor)) if major else None,
+        numa_node=card.numa_node,
+        pcie=link if link != PCIe() else None,
+        mig=mig,
     )
+
+
+def _pci(card: GpuCard) -> PCI | None:
+    """None if the values are invalid: the API server would refuse the whole GPUDevice."""
+    if not all(_HEX.fullmatch(text) for text in (card.vendor, card.device, card.class_)):
+        return None
+    address = card.address if _ADDRESS.fullmatch(card.address) else ""
+    return PCI(vendor=card.vendor, device=card.device, class_=card.class_, address=address)
 
 
 def _mig(features: GpuFeatures) -> MIG | None:
@@ -136,14 +116,6 @@ def _mig(features: GpuFeatures) -> MIG | None:
     return MIG(
         capable=features.mig_capable, strategy=features.strategy, profiles_supported=names, types=types
     )
-
-
-def _capability(major: int, minor: int) -> ComputeCapability | None:
-    return ComputeCapability(major=major, minor=minor) if major else None
-
-
-def _precision(major: int, minor: int) -> Precision | None:
-    return Precision(supported=inventory.precisions(major, minor)) if major else None
 
 
 def merge_health(before: DeviceHealth | None, reported: ReportedHealth, now: datetime) -> DeviceHealth:
@@ -221,7 +193,7 @@ def node_hardware(cards: Iterable[NamedCard]) -> NodeHardware:
             inventory_id=placed.id,
             index=placed.card.index,
             product=placed.card.product[:_MAX_TEXT],
-            memory_mib=placed.card.memory_mib,
+            memory_mib=placed.card.memory_mib or None,
         )
         for placed in sorted(cards, key=lambda placed: placed.id)
     )

@@ -58,23 +58,17 @@ class NodeManagement:
         return DesiredCondition(MANAGED_DISABLED, "False", "Managed", "")
 
 
-@dataclass(frozen=True, slots=True)
-class AgentSilence:
-    """Whether the agent of a node is silent; None if the node has no agent."""
-
-    silent: bool | None = None
-    timeout: float = 0.0
-
-    def judge(self) -> DesiredCondition:
-        if self.silent is None:
-            return DesiredCondition(AGENT_SILENT, "False", "NoAgent", "no agent has reported from this node")
-        if not self.silent:
-            return DesiredCondition(AGENT_SILENT, "False", "Heard", "")
-        message = (
-            f"the node's agent has sent no heartbeat for more than {self.timeout:g} s;"
-            " its cards are not allocated until it does"
-        )
-        return DesiredCondition(AGENT_SILENT, "True", "NoHeartbeat", message)
+def agent_silent(silent: bool | None, timeout: float) -> DesiredCondition:
+    """The condition AgentSilent; `silent` is None if the node has no agent."""
+    if silent is None:
+        return DesiredCondition(AGENT_SILENT, "False", "NoAgent", "no agent has reported from this node")
+    if not silent:
+        return DesiredCondition(AGENT_SILENT, "False", "Heard", "")
+    message = (
+        f"the node's agent has sent no heartbeat for more than {timeout:g} s;"
+        " its cards are not allocated until it does"
+    )
+    return DesiredCondition(AGENT_SILENT, "True", "NoHeartbeat", message)
 
 
 def incomplete(discovered: DiscoveredCards, plan: DevicePlan) -> DesiredCondition:
@@ -130,9 +124,11 @@ def card_status(
     if line is not None:
         health = cards.merge_health(was.health, line.health, now)
         cut = cards.merge_partitioning(was.cut, line.cut)
-        return replace(status, hardware=cards.hardware_from_report(line), health=health, cut=cut)
+        return replace(
+            status, hardware=cards.hardware_from_report(placed.card, line.types), health=health, cut=cut
+        )
     if was.hardware is None or naming.is_indexed(placed.id):
-        return replace(status, hardware=cards.hardware_from_labels(placed, found))
+        return replace(status, hardware=cards.hardware_from_labels(placed.card, found))
     return status
 
 

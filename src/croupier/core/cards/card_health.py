@@ -8,8 +8,10 @@ a restart of the agent repairs nothing. A reboot of the machine resets the card 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
+
+from croupier.core.model.gpu_card import CardHealth, GpuCard
 
 XID_HOLD_SECONDS: Final = 60.0
 """Seconds a critical XID keeps its card unhealthy: a lasting fault shows in other readings or recurs."""
@@ -56,24 +58,6 @@ class HealthReadings:
 
 
 @dataclass(frozen=True, slots=True)
-class CardDiagnosis:
-    """The health of a card; `reason` and `message` are empty while it is healthy."""
-
-    healthy: bool = True
-    reason: str = ""
-    message: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class ReportedDiagnosis:
-    """The reported health of a card, with its last XID."""
-
-    uuid: str
-    verdict: CardDiagnosis = CardDiagnosis()
-    xid: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class CarriedFault:
     """An XID that a previous agent reported, and until when it keeps the board unhealthy."""
 
@@ -86,27 +70,28 @@ def is_critical(xid: int) -> bool:
     return xid > 0 and xid not in _PROGRAM_XIDS
 
 
-def diagnose(readings: HealthReadings) -> CardDiagnosis:
+def diagnose(readings: HealthReadings) -> CardHealth:
     """The health of the card, by its most severe fault."""
     if readings.lost:
-        return _unhealthy(
-            LOST, f"the card does not respond: {readings.lost}; reset the card or check the machine"
-        )
+        message = f"the card does not respond: {readings.lost}; reset the card or check the machine"
+        return CardHealth(False, LOST, message, readings.xid)
+    reason, message = _fault(readings) or ("", "")
+    return CardHealth(not reason, reason, message, readings.xid, readings.ecc_errors, readings.temperature_c)
+
+
+def _fault(readings: HealthReadings) -> tuple[str, str] | None:
+    """Reason and message of the most severe fault."""
     if readings.xid is not None and is_critical(readings.xid):
         known = _XID_TEXTS.get(readings.xid, "an error of the card or its driver")
-        return _unhealthy(CRITICAL, f"the driver reported XID {readings.xid}: {known}")
+        return (CRITICAL, f"the driver reported XID {readings.xid}: {known}")
     if readings.remap_failed:
-        return _unhealthy("RowRemapFailed", "a faulty memory row could not be remapped; replace the card")
+        return ("RowRemapFailed", "a faulty memory row could not be remapped; replace the card")
     if readings.ecc_errors:
-        return _unhealthy(
-            "ECCErrors", f"{_errors(readings.ecc_errors)} since the driver was loaded; reset the card"
-        )
+        return ("ECCErrors", f"{_errors(readings.ecc_errors)} since the driver was loaded; reset the card")
     limit, now = readings.slowdown_c, readings.temperature_c
     if limit is not None and now is not None and now >= limit:
-        return _unhealthy(
-            "Overheated", f"the card has {now} °C and throttles at {limit} °C; check its cooling"
-        )
-    return CardDiagnosis()
+        return ("Overheated", f"the card has {now} °C and throttles at {limit} °C; check its cooling")
+    return None
 
 
 def supersedes(new: int, old: int, age: float) -> bool:
@@ -114,36 +99,33 @@ def supersedes(new: int, old: int, age: float) -> bool:
     return is_critical(new) or not is_critical(old) or age >= XID_HOLD_SECONDS
 
 
-def carried_fault(last: ReportedDiagnosis, *, rebooted: bool, now: float) -> CarriedFault | None:
+def carried_fault(last: GpuCard, *, rebooted: bool, now: float) -> CarriedFault | None:
     """The fault to carry over from the last report of the previous agent.
 
     What happened between the two agents is unknown, so a critical XID counts from now on again.
     """
-    if rebooted or last.xid is None:
+    xid = last.health.xid
+    if rebooted or xid is None:
         return None
-    counted = last.verdict.reason in _TAKES_PRECEDENCE and is_critical(last.xid)
-    return CarriedFault(last.uuid, last.xid, now + XID_HOLD_SECONDS if counted else now)
+    counted = last.health.reason in _TAKES_PRECEDENCE and is_critical(xid)
+    return CarriedFault(last.uuid, xid, now + XID_HOLD_SECONDS if counted else now)
 
 
-def with_carried_fault(seen: ReportedDiagnosis, before: CarriedFault | None, now: float) -> ReportedDiagnosis:
-    """The health to report, with the carried fault. A replaced board does not inherit it."""
-    if before is None or before.uuid != seen.uuid:
-        return seen
-    counts = now < before.until
-    verdict = seen.verdict
-    if counts and verdict.reason not in _TAKES_PRECEDENCE:
-        verdict = diagnose(HealthReadings(xid=before.xid))
-    hidden = seen.xid is None or (counts and not is_critical(seen.xid))
-    return ReportedDiagnosis(seen.uuid, verdict, before.xid if hidden else seen.xid)
+def with_carried_fault(card: GpuCard, before: CarriedFault | None, now: float) -> GpuCard:
+    """The card to report, with the carried fault. A replaced board does not inherit it."""
+    if before is None or before.uuid != card.uuid:
+        return card
+    counts, health = now < before.until, card.health
+    hidden = health.xid is None or (counts and not is_critical(health.xid))
+    if counts and health.reason not in _TAKES_PRECEDENCE:
+        fault = diagnose(HealthReadings(xid=before.xid))
+        health = replace(health, healthy=fault.healthy, reason=fault.reason, message=fault.message)
+    return replace(card, health=replace(health, xid=before.xid if hidden else health.xid))
 
 
 def has_rebooted(before: str, now: str) -> bool:
     """Compare two boot ids; an empty id is unknown and counts as the same boot."""
     return bool(before and now) and before != now
-
-
-def _unhealthy(reason: str, message: str) -> CardDiagnosis:
-    return CardDiagnosis(healthy=False, reason=reason, message=message)
 
 
 def _errors(number: int) -> str:

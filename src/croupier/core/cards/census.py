@@ -9,8 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from croupier.core.cards.inventory import DiscoveredCard, DiscoveredCards
+from croupier.core.cards.inventory import DiscoveredCards
 from croupier.core.model import card_name as naming
+from croupier.core.model.gpu_card import GpuCard
 
 DeviceFate: TypeAlias = Literal["kept", "vanished", "removed"]
 
@@ -34,7 +35,7 @@ class NamedCard:
     """A card that is present, with the name of its GPUDevice."""
 
     id: str
-    card: DiscoveredCard
+    card: GpuCard
     replaces: str = ""
     """The GPUDevice named by index that this new GPUDevice replaces; empty if there is none."""
 
@@ -101,7 +102,7 @@ def _fate(device: KnownDevice, is_complete: bool, *, heir: bool) -> DeviceFate:
     return "removed" if device.vanished and device.removal_due and not device.maybe_in_use else "vanished"
 
 
-def _place(node: str, card: DiscoveredCard, known: Mapping[str, KnownDevice], draft: _Draft) -> None:
+def _place(node: str, card: GpuCard, known: Mapping[str, KnownDevice], draft: _Draft) -> None:
     try:
         name = _name(node, card, known)
     except ValueError as too_long:
@@ -115,7 +116,7 @@ def _place(node: str, card: DiscoveredCard, known: Mapping[str, KnownDevice], dr
     draft.placed[name] = NamedCard(name, card, "" if before else _predecessor(node, card, known))
 
 
-def _name(node: str, card: DiscoveredCard, known: Mapping[str, KnownDevice]) -> str:
+def _name(node: str, card: GpuCard, known: Mapping[str, KnownDevice]) -> str:
     if card.address:
         return naming.inventory_id(node, card.address)
     same = (dev for dev in known.values() if dev.index == card.index and not naming.is_indexed(dev.id))
@@ -123,12 +124,12 @@ def _name(node: str, card: DiscoveredCard, known: Mapping[str, KnownDevice]) -> 
     return matching[0].id if matching else naming.indexed_id(node, card.index)
 
 
-def _predecessor(node: str, card: DiscoveredCard, known: Mapping[str, KnownDevice]) -> str:
+def _predecessor(node: str, card: GpuCard, known: Mapping[str, KnownDevice]) -> str:
     name = naming.indexed_id(node, card.index) if card.address else ""
     return name if name in known else ""
 
 
-def _change_events(before: KnownDevice, card: DiscoveredCard) -> Iterator[DeviceEvent]:
+def _change_events(before: KnownDevice, card: GpuCard) -> Iterator[DeviceEvent]:
     if before.uuid and card.uuid and before.uuid != card.uuid:
         place = card.address or before.id
         note = f"the card at {place} was replaced: the UUID changed from {before.uuid} to {card.uuid}"

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
 
 from croupier.core.cards import catalogue
+from croupier.core.model.gpu_card import GpuCard
 
 DEVICE: Final = "gpu.deckhouse.io/device."
 DRIVER: Final = "gpu.deckhouse.io/driver."
@@ -33,16 +34,6 @@ _PROFILE: Final = re.compile(r"nvidia\.com/mig-([1-7]g\.[0-9]+gb(?:\.[a-z]+)*)\.
 
 
 @dataclass(frozen=True, slots=True)
-class PciGpu:
-    """One GPU on the PCI bus. Missing and invalid values are empty."""
-
-    index: int
-    vendor: str = ""
-    device: str = ""
-    class_: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class ProfileFeatures:
     """A MIG profile that GPU Feature Discovery reports."""
 
@@ -61,7 +52,7 @@ class NodeFeatureScan:
 
 @dataclass(frozen=True, slots=True)
 class GpuFeatures:
-    cards: tuple[PciGpu, ...] = ()
+    cards: tuple[GpuCard, ...] = ()
     scanned: bool = False
     """The cards come from a scan of the whole bus, not from labels."""
     count: int | None = None
@@ -144,7 +135,7 @@ def _missing(found: GpuFeatures) -> Iterator[str]:
     yield from (f"nvidia.com/{name}" for name, value in described.items() if value is None)
 
 
-def _scanned(devices: Iterable[Mapping[str, str]]) -> tuple[PciGpu, ...]:
+def _scanned(devices: Iterable[Mapping[str, str]]) -> tuple[GpuCard, ...]:
     """The NVIDIA GPUs among all devices of the bus, numbered in their order."""
     gpus = [
         device
@@ -152,16 +143,16 @@ def _scanned(devices: Iterable[Mapping[str, str]]) -> tuple[PciGpu, ...]:
         if device.get("vendor", "").lower() == catalogue.NVIDIA and device.get("class", "") in CLASSES
     ]
     return tuple(
-        PciGpu(index, catalogue.NVIDIA, gpu.get("device", "").lower(), gpu["class"])
+        GpuCard(index, vendor=catalogue.NVIDIA, device=gpu.get("device", "").lower(), class_=gpu["class"])
         for index, gpu in enumerate(gpus)
     )
 
 
-def _models(cards: Iterable[PciGpu]) -> list[str]:
+def _models(cards: Iterable[GpuCard]) -> list[str]:
     return sorted(card.device for card in cards)
 
 
-def _listed(cards: tuple[PciGpu, ...]) -> str:
+def _listed(cards: tuple[GpuCard, ...]) -> str:
     """`2 cards (2330, 2330)`."""
     devices = ", ".join(card.device or "?" for card in cards)
     return f"{len(cards)} card{'' if len(cards) == 1 else 's'}" + (f" ({devices})" if cards else "")
@@ -174,19 +165,24 @@ class _LabelReader:
     told: Mapping[str, str]
     wrong: list[str] = field(default_factory=list)
 
-    def cards(self) -> tuple[PciGpu, ...]:
+    def cards(self) -> tuple[GpuCard, ...]:
         """The cards that have labels, sorted by index."""
         parts: dict[int, dict[str, str]] = {}
         for key in sorted(self.told):
             if (match := _DEVICE.fullmatch(key)) is not None:
                 parts.setdefault(int(match[1]), {})[match[2]] = self.hexadecimal(key)
         every = (
-            PciGpu(index, part.get("vendor", ""), part.get("device", ""), part.get("class", ""))
+            GpuCard(
+                index,
+                vendor=part.get("vendor", ""),
+                device=part.get("device", ""),
+                class_=part.get("class", ""),
+            )
             for index, part in sorted(parts.items())
         )
         return tuple(card for card in every if self.is_gpu(card))
 
-    def is_gpu(self, card: PciGpu) -> bool:
+    def is_gpu(self, card: GpuCard) -> bool:
         key = f"{DEVICE}{card.index:02}"
         if card.vendor not in ("", catalogue.NVIDIA):
             self.wrong.append(f"{key}.vendor is {card.vendor}; the vendor id of NVIDIA is {catalogue.NVIDIA}")

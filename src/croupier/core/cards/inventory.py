@@ -6,10 +6,11 @@ the first one: otherwise a pool that selects by a wrong label would take the wro
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 from croupier.core.cards.features import GpuFeatures
+from croupier.core.model.gpu_card import GpuCard
 
 MAX_CARDS: Final = 64
 """The largest number of cards listed for one node."""
@@ -21,23 +22,10 @@ Reason: TypeAlias = Literal["InventorySynced", "NodeFeatureMissing", "NoDevicesD
 
 
 @dataclass(frozen=True, slots=True)
-class DiscoveredCard:
-    """One card as the best source reports it. The address is empty if no source knows it."""
-
-    index: int
-    address: str = ""
-    uuid: str = ""
-    vendor: str = ""
-    device: str = ""
-    product: str = ""
-    memory_mib: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class AgentCards:
     """The report of the node's agent; `readable` is false for a format of another version."""
 
-    cards: tuple[DiscoveredCard, ...] = ()
+    cards: tuple[GpuCard, ...] = ()
     driver: str = ""
     readable: bool = True
 
@@ -46,7 +34,7 @@ class AgentCards:
 class DiscoveredCards:
     """The cards of the node, merged from all sources."""
 
-    cards: tuple[DiscoveredCard, ...] = ()
+    cards: tuple[GpuCard, ...] = ()
     is_complete: bool = False
     """The list is complete: a card that is not listed is gone."""
     troubles: tuple[str, ...] = ()
@@ -80,14 +68,14 @@ def discover(told: AgentCards | None, features: GpuFeatures, offered: int = 0) -
     return DiscoveredCards(cards, whole, troubles)
 
 
-def _described(index: int, features: GpuFeatures) -> DiscoveredCard:
-    pci = next((card for card in features.cards if card.index == index), None)
-    return DiscoveredCard(
-        index,
-        vendor=pci.vendor if pci else "",
-        device=pci.device if pci else "",
+def _described(index: int, features: GpuFeatures) -> GpuCard:
+    listed = next((card for card in features.cards if card.index == index), GpuCard(index))
+    return replace(
+        listed,
         product=model(features.product),
-        memory_mib=features.memory_mib,
+        memory_mib=features.memory_mib or 0,
+        compute_major=features.major or 0,
+        compute_minor=features.minor or 0,
     )
 
 
@@ -122,7 +110,7 @@ def _from_agent(told: AgentCards, features: GpuFeatures) -> DiscoveredCards:
     return DiscoveredCards(cards[:MAX_CARDS], is_complete=True, troubles=tuple(troubles))
 
 
-def _report_defects(cards: Iterable[DiscoveredCard]) -> Iterator[str]:
+def _report_defects(cards: Iterable[GpuCard]) -> Iterator[str]:
     """Information that is missing or duplicated in the agent's report."""
     listed = tuple(cards)
     for card in listed:
@@ -138,7 +126,7 @@ def _report_defects(cards: Iterable[DiscoveredCard]) -> Iterator[str]:
                 yield f"the node's agent reports {number} cards with {what} {value or 'unknown'}"
 
 
-def _disagreement(cards: Sequence[DiscoveredCard], features: GpuFeatures) -> Iterator[str]:
+def _disagreement(cards: Sequence[GpuCard], features: GpuFeatures) -> Iterator[str]:
     """Where labels and NodeFeature contradict the agent's report."""
     if features.is_empty:
         return
@@ -162,7 +150,7 @@ def _disagreement(cards: Sequence[DiscoveredCard], features: GpuFeatures) -> Ite
     yield f"nvidia.com/gpu.memory is {memory}, but the node's agent sees cards of {there} MiB"
 
 
-def _beyond(features: GpuFeatures, cards: Iterable[DiscoveredCard]) -> list[str]:
+def _beyond(features: GpuFeatures, cards: Iterable[GpuCard]) -> list[str]:
     """PCI device ids that the features list more often than the node has such cards."""
     listed = Counter(card.device for card in features.cards if card.device)
     return sorted((listed - Counter(card.device for card in cards)).keys())

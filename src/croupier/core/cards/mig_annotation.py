@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from croupier.core.model import mig, name_list
+from croupier.core.model.gpu_card import GpuCard
 from croupier.core.model.mig import Layout, MigProfile
 from croupier.core.model.refusal import Refusal
 
@@ -44,17 +45,6 @@ class MigConfigEntry:
 @dataclass(frozen=True, slots=True)
 class MigConfig:
     entries: tuple[MigConfigEntry, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class MigConfigCard:
-    """A card as far as a layout depends on it."""
-
-    index: int
-    product: str = ""
-    vendor: str = ""
-    device: str = ""
-    kinds: tuple[MigProfile, ...] = ()
 
 
 LayoutTargets: TypeAlias = Mapping[int, Layout]
@@ -192,7 +182,7 @@ def _unquoted(text: str) -> str:
     return name_list.quoted(text)[1:-1]
 
 
-def targets(config: MigConfig, cards: Sequence[MigConfigCard]) -> LayoutTargets | Refusal:
+def targets(config: MigConfig, cards: Sequence[GpuCard]) -> LayoutTargets | Refusal:
     """The desired layout of each named card. Every layout fits on its card."""
     try:
         return _targets(config, cards)
@@ -200,7 +190,7 @@ def targets(config: MigConfig, cards: Sequence[MigConfigCard]) -> LayoutTargets 
         return Refusal(f"annotation {ANNOTATION}", str(unreadable))
 
 
-def _targets(config: MigConfig, cards: Sequence[MigConfigCard]) -> LayoutTargets:
+def _targets(config: MigConfig, cards: Sequence[GpuCard]) -> LayoutTargets:
     indexes = {card.index for card in cards}
     by_card: dict[int, tuple[str, Layout]] = {}
     for entry in config.entries:
@@ -222,12 +212,12 @@ def _node_cards(indexes: Iterable[int]) -> str:
     return f"the node has {', '.join(str(index) for index in sorted(indexes)) or 'no cards'}"
 
 
-def _applies_to(entry: MigConfigEntry, card: MigConfigCard) -> bool:
+def _applies_to(entry: MigConfigEntry, card: GpuCard) -> bool:
     named = entry.devices is None or card.index in entry.devices
     return named and (entry.models is None or (card.vendor, card.device) in entry.models)
 
 
-def _layout_for(entry: MigConfigEntry, card: MigConfigCard) -> Layout | None:
+def _layout_for(entry: MigConfigEntry, card: GpuCard) -> Layout | None:
     """The layout for this card; None if a named layout does not apply to its model."""
     if isinstance(entry.layout, str):
         return _by_name(entry, entry.layout, card) if card.kinds else None
@@ -237,7 +227,7 @@ def _layout_for(entry: MigConfigEntry, card: MigConfigCard) -> Layout | None:
     return entry.layout
 
 
-def _by_name(entry: MigConfigEntry, name: str, card: MigConfigCard) -> Layout:
+def _by_name(entry: MigConfigEntry, name: str, card: GpuCard) -> Layout:
     if name == _DISABLED:
         return mig.WHOLE
     layout = balanced(card.kinds) if name == _BALANCED else mig.fill(card.kinds, name.removeprefix(_FILLED))

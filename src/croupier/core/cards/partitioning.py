@@ -9,15 +9,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from croupier.core.model import mig
-from croupier.core.model.mig import MigPlacement
-
-
-@dataclass(frozen=True, slots=True)
-class CreatedDevice:
-    """A MIG device that exists on a card."""
-
-    placement: MigPlacement
-    uuid: str
+from croupier.core.model.mig import MigDevice, MigPlacement
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +18,7 @@ class MigState:
 
     enabled: bool = False
     """MIG mode is on."""
-    made: tuple[CreatedDevice, ...] = ()
+    made: tuple[MigDevice, ...] = ()
 
     @property
     def placements(self) -> tuple[MigPlacement, ...]:
@@ -45,7 +37,7 @@ class SetMigMode:
 
 @dataclass(frozen=True, slots=True)
 class DestroyDevice:
-    made: CreatedDevice
+    made: MigDevice
 
     def __str__(self) -> str:
         return f"destroy {self.made.placement.id}"

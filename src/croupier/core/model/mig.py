@@ -71,6 +71,25 @@ class MigPlacement:
 
 
 @dataclass(frozen=True, slots=True)
+class MigDevice:
+    """One MIG device of a card."""
+
+    profile: str
+    start: int
+    size: int
+    uuid: str = ""
+
+    @property
+    def placement(self) -> MigPlacement:
+        return MigPlacement(self.profile, self.start, self.size)
+
+    @property
+    def id(self) -> str:
+        """The id of the slot in the ledger, for example `1g.10gb-0`."""
+        return self.placement.id
+
+
+@dataclass(frozen=True, slots=True)
 class _FreeSlices:
     """The free slices of a card."""
 

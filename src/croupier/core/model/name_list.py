@@ -1,13 +1,20 @@
-"""Lists of names in sentences."""
+"""Names and quoted input in sentences."""
 
 from collections.abc import Iterable
 from typing import Final
 
 _MAX_NAMED: Final = 8
+_MAX_QUOTED: Final = 40
 
 
-def named(cards: Iterable[str]) -> str:
+def named(names: Iterable[str], most: int = _MAX_NAMED) -> str:
     """The first few names, and how many more there are."""
-    names = sorted(cards)
-    more = len(names) - _MAX_NAMED
-    return ", ".join(names[:_MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
+    listed = sorted(names)
+    more = len(listed) - most
+    return ", ".join(listed[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def quoted(written: str) -> str:
+    """Quoted, escaped and shortened to one line."""
+    short = written if len(written) <= _MAX_QUOTED else f"{written[:_MAX_QUOTED]}…"
+    return f'"{repr(short)[1:-1]}"'

@@ -219,7 +219,7 @@ def _filled_up(
     others = _others(scene, meant.pod, promises=True)
     room = [
         (
-            scene.cards[card].index,
+            scene.cards[card].gpu.index,
             _fitting([id_ for id_ in free if id_ not in ids], scene.cards[card], others),
         )
         for card, free in shelf.items()
@@ -313,7 +313,7 @@ def _container_allocation(ids: Collection[str], cards: Mapping[str, NodeCard]) -
     units = [plugin_devices.parse_unit(device) for device in ids]
     visible = sorted(
         {plugin_devices.DeviceUnit(unit.card, unit.slot) for unit in units},
-        key=lambda unit: (cards[unit.card].index, unit.part),
+        key=lambda unit: (cards[unit.card].gpu.index, unit.part),
     )
     env = {
         VISIBLE: ",".join(_uuid(unit, cards[unit.card]) for unit in visible),
@@ -328,13 +328,13 @@ def _container_allocation(ids: Collection[str], cards: Mapping[str, NodeCard]) -
 
 
 def _uuid(part: plugin_devices.DeviceUnit, card: NodeCard) -> str:
-    return next((slot.uuid for slot in card.slots if slot.id == part.part), card.uuid)
+    return next((slot.uuid for slot in card.gpu.slots if slot.id == part.part), card.gpu.uuid)
 
 
 def _limits(shares: list[tuple[NodeCard, int]]) -> Iterator[tuple[str, str]]:
     """MPS takes one percentage for all cards: the smallest. Memory limits are by card number."""
     yield THREADS, str(min(percent for _, percent in shares))
-    limits = (card.memory_mib * percent // WHOLE_CARD for card, percent in shares)
+    limits = (card.gpu.memory_mib * percent // WHOLE_CARD for card, percent in shares)
     known = [f"{number}={mib}M" for number, mib in enumerate(limits) if mib]
     if known:
         yield MEMORY, ",".join(known)

@@ -92,10 +92,10 @@ def of_known_cards(
     holdings: Iterable[KubeletAssignment], cards: Mapping[str, NodeCard]
 ) -> tuple[KubeletAssignment, ...]:
     """Only devices of known cards, with our names: other device plugins use the driver's UUID."""
-    names = {card.uuid: card.id for card in cards.values() if card.uuid}
+    names = {card.gpu.uuid: card.id for card in cards.values() if card.gpu.uuid}
     for card in cards.values():
         names |= {
-            slot.uuid: f"{card.id}{plugin_devices.SEPARATOR}{slot.id}" for slot in card.slots if slot.uuid
+            slot.uuid: f"{card.id}{plugin_devices.SEPARATOR}{slot.id}" for slot in card.gpu.slots if slot.uuid
         }
     result = []
     for holding in holdings:
@@ -121,7 +121,7 @@ def parts(ids: Iterable[str]) -> Grant:
 
 def with_current_names(grant: Grant, cards: Mapping[str, NodeCard]) -> Grant:
     """With the current names of cards: a card without a known PCI address was named by its index."""
-    numbered = {f"-gpu-{card.index}": card.id for card in cards.values()}
+    numbered = {f"-gpu-{card.gpu.index}": card.id for card in cards.values()}
     return tuple(
         part
         if part.card in cards or not naming.is_indexed(part.card)
@@ -152,7 +152,7 @@ def _pool(card: NodeCard) -> str:
 
 
 def _slots_of(card: NodeCard, part: CardGrant, resource: str) -> tuple[str, ...]:
-    wanted = {slot.id for slot in card.slots if request_parser.mig_resource(slot.profile) == resource}
+    wanted = {slot.id for slot in card.gpu.slots if request_parser.mig_resource(slot.profile) == resource}
     return tuple(slot for slot in part.slots if slot in wanted)
 
 

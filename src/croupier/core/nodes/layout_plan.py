@@ -6,12 +6,14 @@ If a card no longer has a layout that was applied before, it has drifted: anothe
 A failed change is retried with backoff.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
 
 from croupier.core.model import mig
-from croupier.core.model.mig import Layout, MigProfile
+from croupier.core.model.gpu_card import GpuCard
+from croupier.core.model.mig import Layout
+from croupier.core.model.name_list import named
 from croupier.core.model.refusal import Refusal
 from croupier.core.model.sharing import Sharing
 
@@ -22,22 +24,6 @@ LAST_RETRY: Final = 600.0
 """Seconds until a failed change is retried: the first and the longest delay."""
 ANNOTATION: Final = "run.ai/mig.config"
 _MAX_NAMED: Final = 3
-"""The largest number of pods that a message names."""
-
-
-@dataclass(frozen=True, slots=True)
-class LayoutCard:
-    """A card as the driver reports it now."""
-
-    id: str
-    index: int
-    layout: Layout = mig.WHOLE
-    enabled: bool = False
-    """MIG mode is on."""
-    kinds: tuple[MigProfile, ...] = ()
-    healthy: bool = True
-    unfinished: bool = False
-    """A change of the card was interrupted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +65,8 @@ class CardHistory:
     applied: str = ""
     """The text of the target that was applied last."""
     failure: LayoutFailure | None = None
+    unfinished: bool = False
+    """A change of the card was interrupted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,20 +109,20 @@ class LayoutStep:
 
 
 def targets(
-    cards: Iterable[LayoutCard], pools: Sequence[PoolLayout], annotated: Mapping[int, Layout]
+    cards: Mapping[str, GpuCard], pools: Sequence[PoolLayout], annotated: Mapping[int, Layout]
 ) -> dict[str, LayoutTarget]:
     """The target of each card that has one: from its pool, else from the node's annotation (by index)."""
     result = {}
-    for card in cards:
-        pool = next((pool for pool in pools if card.id in pool.cards), None)
+    for card_id, card in cards.items():
+        pool = next((pool for pool in pools if card_id in pool.cards), None)
         if pool is not None:
-            result[card.id] = pool_target(card, pool)
+            result[card_id] = pool_target(card, pool)
         elif card.index in annotated:
-            result[card.id] = LayoutTarget(annotated[card.index], f"annotation {ANNOTATION}")
+            result[card_id] = LayoutTarget(annotated[card.index], f"annotation {ANNOTATION}")
     return result
 
 
-def pool_target(card: LayoutCard, pool: PoolLayout) -> LayoutTarget:
+def pool_target(card: GpuCard, pool: PoolLayout) -> LayoutTarget:
     source, sharing = f"pool {pool.name}", pool.sharing
     if sharing.mode != "MIG":
         return LayoutTarget(mig.WHOLE, source)
@@ -145,12 +133,13 @@ def pool_target(card: LayoutCard, pool: PoolLayout) -> LayoutTarget:
     return LayoutTarget(layout, source, str(placed) if isinstance(placed, Refusal) else "")
 
 
-def is_applied(card: LayoutCard, layout: Layout) -> bool:
-    return card.layout == layout and (bool(layout) or not card.enabled)
+def is_applied(card: GpuCard, layout: Layout) -> bool:
+    return card.layout == layout and (bool(layout) or not card.mig_enabled)
 
 
 def step(
-    card: LayoutCard,
+    card_id: str,
+    card: GpuCard,
     target: LayoutTarget | None,
     history: CardHistory,
     *,
@@ -158,67 +147,61 @@ def step(
     now: float,
 ) -> LayoutStep:
     if target is None:
-        return _without_target(card, history, blockers, now)
+        return _without_target(card_id, card, history, blockers=blockers, now=now)
     if target.refused:
         return LayoutStep(
-            card.id, "Failed", target.layout_text, f"{target.source}: {target.refused}", history
+            card_id, "Failed", target.layout_text, f"{target.source}: {target.refused}", history
         )
     if is_applied(card, target.layout):
         return LayoutStep(
-            card.id, "Applied", target.layout_text, history=CardHistory(applied=target.layout_text)
+            card_id, "Applied", target.layout_text, history=CardHistory(applied=target.layout_text)
         )
     failure = history.failure if history.failure and history.failure.target == target.layout_text else None
     drifted = history.applied == target.layout_text
     kept = replace(history, failure=failure)
     if failure is not None and now < failure.again_at:
-        return LayoutStep(card.id, "Failed", target.layout_text, failure.sentence, kept)
-    if card.healthy and blockers.free:
+        return LayoutStep(card_id, "Failed", target.layout_text, failure.sentence, kept)
+    if card.health.healthy and blockers.free:
         message = f"the card is being repartitioned to the layout of {target.source}"
-        return LayoutStep(card.id, "Changing", target.layout_text, message, kept, target.layout)
+        return LayoutStep(card_id, "Changing", target.layout_text, message, kept, target.layout)
     state: LayoutStepState = "Failed" if failure else "Drifted" if drifted else "Waiting"
     return LayoutStep(
-        card.id, state, target.layout_text, _waiting(card, target, blockers, drifted=drifted), kept
+        card_id, state, target.layout_text, _waiting(card, target, blockers, drifted=drifted), kept
     )
 
 
 def _without_target(
-    card: LayoutCard, history: CardHistory, blockers: ChangeBlockers, now: float
+    card_id: str, card: GpuCard, history: CardHistory, *, blockers: ChangeBlockers, now: float
 ) -> LayoutStep:
     """The card has no target: only an interrupted change is undone."""
-    if not card.unfinished:
-        return LayoutStep(card.id)
+    if not history.unfinished:
+        return LayoutStep(card_id)
     failure = history.failure
     if failure is not None and now < failure.again_at:
-        return LayoutStep(card.id, "Failed", message=failure.sentence, history=history)
-    if card.healthy and blockers.free:
+        return LayoutStep(card_id, "Failed", message=failure.sentence, history=history)
+    if card.health.healthy and blockers.free:
         return LayoutStep(
-            card.id,
+            card_id,
             "Changing",
             message="an interrupted change is being undone",
             history=history,
             recover=True,
         )
     message = "an interrupted change cannot be undone yet"
-    return LayoutStep(card.id, "Failed" if failure else "Waiting", message=message, history=history)
+    return LayoutStep(card_id, "Failed" if failure else "Waiting", message=message, history=history)
 
 
-def _waiting(card: LayoutCard, target: LayoutTarget, blockers: ChangeBlockers, *, drifted: bool) -> str:
+def _waiting(card: GpuCard, target: LayoutTarget, blockers: ChangeBlockers, *, drifted: bool) -> str:
     what = f"the layout is {mig.layout_text(card.layout)}, and {target.source} requires {target.layout_text}"
     if drifted:
         what = f"another program repartitioned the card: {what}"
-    if not card.healthy:
+    if not card.health.healthy:
         return f"{what}; the card is unhealthy"
     if blockers.holders:
-        return f"{what}; waiting for {_listed(blockers.holders)}"
+        return f"{what}; waiting for {named(blockers.holders, _MAX_NAMED)}"
     if blockers.assignments_unknown:
         return f"{what}; waiting for the device assignments of the kubelet"
     return f"{what}; waiting for the ledger to withdraw the card"
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = sorted(names)[:_MAX_NAMED]
-    more = len(names) - len(shown)
-    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
 
 
 def with_failure(history: CardHistory, target: str, sentence: str, now: float) -> CardHistory:

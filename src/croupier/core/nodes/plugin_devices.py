@@ -14,21 +14,13 @@ from functools import lru_cache
 from typing import Final
 
 from croupier.core.model.card_request import WHOLE_CARD
+from croupier.core.model.gpu_card import GpuCard
+from croupier.core.model.mig import MigDevice
 from croupier.core.model.sharing import Sharing
 from croupier.core.pods import request_parser
 
 SEPARATOR: Final = "::"
 """Separates the card from its part in the name of a device; no card name contains it."""
-
-
-@dataclass(frozen=True, slots=True)
-class CardSlot:
-    """One MIG device of a card."""
-
-    id: str
-    """Profile and first memory slice: `1g.10gb-0`."""
-    profile: str
-    uuid: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +37,10 @@ class NodeCard:
 
     id: str
     """The inventoryID."""
-    index: int
-    uuid: str = ""
-    memory_mib: int = 0
-    healthy: bool = True
+    gpu: GpuCard
+    """Without health readings, so that equal cards serve equal devices."""
     changing: bool = False
     """The card is being repartitioned, or is about to be: nothing of it may be allocated."""
-    mig_enabled: bool = False
-    """MIG mode is on: the card cannot be used as a whole, even without MIG devices."""
-    slots: tuple[CardSlot, ...] = ()
     pool: PoolMembership | None = None
     kept: frozenset[str] | None = None
     """If set, only these devices may be allocated: those of current pods; the card accepts no new pods."""
@@ -122,12 +109,12 @@ def served_resources(cards: Iterable[NodeCard], before: Collection[str] = ()) ->
 
     Its plugin must keep running: without a plugin the kubelet would admit pods that request the resource.
     """
-    listed = sorted(cards, key=lambda card: (card.index, card.id))
+    listed = sorted(cards, key=lambda card: (card.gpu.index, card.id))
     resources: dict[str, list[PluginDevice]] = {name: [] for name in before}
     for card in listed:
         if not card.changing:
             for resource, device in _devices(card):
-                healthy = card.healthy and (card.kept is None or device in card.kept)
+                healthy = card.gpu.health.healthy and (card.kept is None or device in card.kept)
                 resources.setdefault(resource, []).append(PluginDevice(device, healthy))
     return ServedResources(
         {name: tuple(resources[name]) for name in sorted(resources)}, {card.id: card for card in listed}
@@ -138,8 +125,9 @@ def _devices(card: NodeCard) -> Iterator[tuple[str, str]]:
     """Pairs of resource and device."""
     if card.pool is not None:
         yield from ((request_parser.POOL + card.pool.name, device) for device in _pooled(card, card.pool))
-    elif card.mig_enabled or card.slots:
-        yield from ((request_parser.mig_resource(slot.profile), _slot(card, slot)) for slot in card.slots)
+    elif card.gpu.mig_enabled or card.gpu.slots:
+        for slot in card.gpu.slots:
+            yield request_parser.mig_resource(slot.profile), _slot(card, slot)
     else:
         yield request_parser.GPU, card.id
         yield from ((request_parser.PERCENT, device) for device in _percents(card))
@@ -147,9 +135,9 @@ def _devices(card: NodeCard) -> Iterator[tuple[str, str]]:
 
 def _pooled(card: NodeCard, pool: PoolMembership) -> Iterator[str]:
     """The devices of a pooled card; none if its partitioning does not match the mode of the pool."""
-    partitioned = card.mig_enabled or bool(card.slots)
+    partitioned = card.gpu.mig_enabled or bool(card.gpu.slots)
     if pool.sharing.mode == "MIG":
-        yield from (_slot(card, slot) for slot in card.slots)
+        yield from (_slot(card, slot) for slot in card.gpu.slots)
     elif partitioned:
         return
     elif pool.sharing.mode == "Exclusive":
@@ -164,7 +152,7 @@ def _percents(card: NodeCard) -> Iterator[str]:
     return (f"{card.id}{SEPARATOR}p{number:02}" for number in range(WHOLE_CARD))
 
 
-def _slot(card: NodeCard, slot: CardSlot) -> str:
+def _slot(card: NodeCard, slot: MigDevice) -> str:
     return f"{card.id}{SEPARATOR}{slot.id}"
 
 

@@ -15,11 +15,13 @@ from typing import Any, Final, Protocol
 
 import structlog
 
+from croupier.api.gpu import convert_report
 from croupier.api.gpu.agent_report import READY_HEARTBEATS, AgentReport
 from croupier.api.kinds import NODES
 from croupier.core.cards.card_health import CarriedFault
 from croupier.core.model import card_name as naming
 from croupier.core.model import mig
+from croupier.core.model.gpu_card import GpuCard
 from croupier.core.nodes import layout_plan as node_plan
 from croupier.core.nodes import plugin_devices
 from croupier.core.nodes.bootstrap import DCGM
@@ -39,7 +41,7 @@ from croupier.node.agent.repartitioning import Repartitioner, RepartitionFailed,
 from croupier.node.agent.reporting import HeartbeatCounters, ReportContext
 from croupier.node.agent.round_state import RoundInputs, RoundState
 from croupier.node.cards import dcgm_exporter
-from croupier.node.cards.card_driver import CardDriver, CardError, DriverSnapshot, ObservedCard
+from croupier.node.cards.card_driver import CardDriver, CardError, DriverSnapshot
 from croupier.node.cards.dcgm_exporter import DcgmReadings
 from croupier.node.kubelet.allocation_mismatch import MismatchRepair
 from croupier.node.node_informers import NodeInformers
@@ -53,7 +55,7 @@ log = structlog.get_logger(__name__)
 class DeviceServing(Protocol):
     """Offers devices to pods: through device plugins, or in the status of a Node without a kubelet."""
 
-    async def serve(self, offer: ServedResources, cards: Mapping[str, ObservedCard]) -> None: ...
+    async def serve(self, offer: ServedResources, cards: Mapping[str, GpuCard]) -> None: ...
     def service(self) -> DevicePluginState: ...
 
     async def given(self) -> Sequence[KubeletAssignment] | None:
@@ -314,9 +316,9 @@ class NodeAgent:
     def _is_announced(self, step: LayoutStep, picture: RoundState) -> bool:
         """Whether the published report announces the change."""
         card = picture.cards[step.card]
-        return self._publisher.is_published(card.address, reporting.partitioning(card, step))
+        return self._publisher.is_published(card.address, convert_report.partitioning(card, step))
 
-    async def _repartition(self, step: LayoutStep, card: ObservedCard) -> None:
+    async def _repartition(self, step: LayoutStep, card: GpuCard) -> None:
         cutter = self._parts.repartitioner
         try:
             if step.new_layout is not None:
@@ -332,7 +334,7 @@ class NodeAgent:
             self._repartition_count += 1
             self.wake()
 
-    def _record_result(self, step: LayoutStep, card: ObservedCard, outcome: RepartitionResult) -> None:
+    def _record_result(self, step: LayoutStep, card: GpuCard, outcome: RepartitionResult) -> None:
         what = f"card {card.index} ({step.card})"
         before = mig.layout_text(card.layout)
         if isinstance(outcome, RepartitionFailed):

@@ -19,6 +19,7 @@ from croupier.api.kinds import NODES
 from croupier.core import quantity
 from croupier.core.model.card import CardGrant
 from croupier.core.model.card_request import WHOLE_CARD
+from croupier.core.model.gpu_card import GpuCard
 from croupier.core.nodes import plugin_devices
 from croupier.core.nodes.kubelet_assignments import KubeletAssignment
 from croupier.core.nodes.node_conditions import DevicePluginState
@@ -29,7 +30,6 @@ from croupier.kube.client.api_client import Client
 from croupier.kube.client.errors import KubeError
 from croupier.node import node_informers
 from croupier.node.agent.agent import NodeAgent
-from croupier.node.cards.card_driver import ObservedCard
 from croupier.node.node_informers import NodeInformers, PoolConfigMaps
 
 START_CONCURRENCY: Final = 16
@@ -50,7 +50,7 @@ class StatusServing:
         self._written: Mapping[str, tuple[int, int]] = {}
         self._trouble = ""
 
-    async def serve(self, offer: ServedResources, _: Mapping[str, ObservedCard]) -> None:
+    async def serve(self, offer: ServedResources, _: Mapping[str, GpuCard]) -> None:
         """Healthy devices are allocatable, all devices are capacity. A removed resource stays with 0."""
         self._cards = offer.cards
         healthy = offer.healthy()

@@ -4,15 +4,15 @@ Users who may annotate nodes write it, so YAML features beyond plain data (refer
 nesting) are refused before it is interpreted.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any, Final
 
 import yaml
 
 from croupier.core.cards import mig_annotation
 from croupier.core.cards.mig_annotation import LayoutTargets, MigConfig
+from croupier.core.model.gpu_card import GpuCard
 from croupier.core.model.refusal import Refusal
-from croupier.node.cards.card_driver import ObservedCard
 
 _MAX_CHARACTERS: Final = 65_536
 
@@ -55,13 +55,9 @@ def _refused(why: str) -> Refusal:
     return Refusal(f"annotation {mig_annotation.ANNOTATION}", why)
 
 
-def targets(text: str, cards: Iterable[ObservedCard]) -> LayoutTargets | Refusal:
+def targets(text: str, cards: Sequence[GpuCard]) -> LayoutTargets | Refusal:
     """The requested layouts by card index. Cards that the annotation does not name are not included."""
     wishes = read(text)
     if isinstance(wishes, Refusal):
         return wishes
-    return mig_annotation.targets(wishes, [layout_card(card) for card in cards])
-
-
-def layout_card(card: ObservedCard) -> mig_annotation.MigConfigCard:
-    return mig_annotation.MigConfigCard(card.index, card.product, card.vendor, card.device, card.kinds)
+    return mig_annotation.targets(wishes, cards)

@@ -10,8 +10,8 @@ from typing import Protocol
 import msgspec
 import structlog
 
-from croupier.core.cards.partitioning import CreatedDevice, MigState
-from croupier.core.model.mig import MigPlacement
+from croupier.core.cards.partitioning import MigState
+from croupier.core.model.mig import MigDevice
 from croupier.node.cards import state_file
 
 log = structlog.get_logger(__name__)
@@ -69,9 +69,7 @@ class FileJournal:
         entry = self._entries.get(address)
         if entry is None or entry.uuid != uuid:
             return None
-        return MigState(
-            entry.enabled, tuple(CreatedDevice(MigPlacement(*piece), "") for piece in entry.pieces)
-        )
+        return MigState(entry.enabled, tuple(MigDevice(*piece) for piece in entry.pieces))
 
     def remember(self, address: str, uuid: str, before: MigState) -> None:
         pieces = tuple((piece.profile, piece.start, piece.size) for piece in before.placements)

@@ -14,7 +14,6 @@ import structlog
 
 from croupier.core.cards import partitioning
 from croupier.core.cards.partitioning import (
-    CreatedDevice,
     CreateDevice,
     DestroyDevice,
     MigState,
@@ -22,11 +21,12 @@ from croupier.core.cards.partitioning import (
     SetMigMode,
 )
 from croupier.core.model import mig
+from croupier.core.model.gpu_card import GpuCard
 from croupier.core.model.mig import Layout
 from croupier.core.model.refusal import Refusal
 from croupier.kube.client.clock import Clock
 from croupier.node.agent.repartition_journal import MemoryJournal, RepartitionJournal
-from croupier.node.cards.card_driver import CardDriver, CardError, ObservedCard
+from croupier.node.cards.card_driver import CardDriver, CardError
 
 DEADLINE: Final = 120.0
 """The longest duration of a change in seconds, and again of its rollback."""
@@ -53,8 +53,8 @@ class RepartitionFailed:
 RepartitionResult: TypeAlias = Repartitioned | RepartitionFailed
 
 
-def partitioning_of(card: ObservedCard) -> MigState:
-    return MigState(card.mig_enabled, tuple(CreatedDevice(slot.placement, slot.uuid) for slot in card.slots))
+def partitioning_of(card: GpuCard) -> MigState:
+    return MigState(card.mig_enabled, card.slots)
 
 
 class Repartitioner:
@@ -78,7 +78,7 @@ class Repartitioner:
         """The addresses of cards whose change was interrupted or could not be rolled back."""
         return self._journal.addresses()
 
-    async def apply(self, card: ObservedCard, target: Layout) -> RepartitionResult:
+    async def apply(self, card: GpuCard, target: Layout) -> RepartitionResult:
         """Repartition the card to `target` from any state."""
         placed = mig.place(card.kinds, target)
         if isinstance(placed, Refusal):
@@ -91,7 +91,7 @@ class Repartitioner:
                 card, partial(partitioning.steps, wanted=placed), mig.layout_text(target)
             )
 
-    async def recover(self, card: ObservedCard) -> RepartitionResult:
+    async def recover(self, card: GpuCard) -> RepartitionResult:
         """Roll back an interrupted change. Does nothing for other cards."""
         async with self._one_at_a_time:
             old = self._journal.before(card.address, card.uuid)
@@ -100,7 +100,7 @@ class Repartitioner:
                 return Repartitioned()
             return await self._change(card, _restore_plan(old), "its old layout")
 
-    async def _change(self, card: ObservedCard, plan: _Plan, into: str) -> RepartitionResult:
+    async def _change(self, card: GpuCard, plan: _Plan, into: str) -> RepartitionResult:
         try:
             now = partitioning_of(await self._find(card))
         except CardError as error:
@@ -120,7 +120,7 @@ class Repartitioner:
         self._journal.forget(card.address)
         return Repartitioned()
 
-    async def _restore(self, card: ObservedCard, old: MigState, why: str) -> RepartitionFailed:
+    async def _restore(self, card: GpuCard, old: MigState, why: str) -> RepartitionFailed:
         log.warning("repartitioning a card failed; rolling back", address=card.address, reason=why)
         try:
             await self._within(self._go(card, _restore_plan(old)))
@@ -131,7 +131,7 @@ class Repartitioner:
         self._journal.forget(card.address)
         return RepartitionFailed(f"{why}; its old layout is restored", restored=True)
 
-    async def _go(self, card: ObservedCard, plan: _Plan) -> None:
+    async def _go(self, card: GpuCard, plan: _Plan) -> None:
         """Carry out the steps until an inspection of the card leaves none."""
         for _ in range(_ATTEMPTS):
             todo = plan(partitioning_of(await self._find(card)))
@@ -142,7 +142,7 @@ class Repartitioner:
         if plan(partitioning_of(await self._find(card))):
             raise CardError("the driver accepted every step, but the card has another partitioning")
 
-    async def _do(self, card: ObservedCard, step: PartitionStep) -> None:
+    async def _do(self, card: GpuCard, step: PartitionStep) -> None:
         try:
             match step:
                 case SetMigMode(on=on):
@@ -154,7 +154,7 @@ class Repartitioner:
         except CardError as error:
             raise CardError(f"could not {step}: {error}") from error
 
-    async def _find(self, card: ObservedCard) -> ObservedCard:
+    async def _find(self, card: GpuCard) -> GpuCard:
         current = (await self._cards.inspect()).at(card.address)
         if current is None:
             raise CardError("the card is not on the PCI bus")
@@ -179,5 +179,5 @@ def _restore_plan(old: MigState) -> _Plan:
     return partial(partitioning.steps_to, enabled=old.enabled, wanted=old.placements)
 
 
-def _name(card: ObservedCard) -> str:
+def _name(card: GpuCard) -> str:
     return f"card {card.index} ({card.address})"

@@ -3,6 +3,8 @@
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from croupier.core.model.condition import DesiredCondition
+from croupier.core.model.gpu_card import GpuCard
 from croupier.core.model.pod_view import PodView
 from croupier.core.model.refusal import Refusal
 from croupier.core.nodes import layout_plan as node_plan
@@ -10,11 +12,11 @@ from croupier.core.nodes import node_conditions as node_state
 from croupier.core.nodes import plugin_devices
 from croupier.core.nodes.kubelet_assignments import KubeletAssignment
 from croupier.core.nodes.layout_plan import CardHistory, LayoutStep, LayoutTarget, PoolLayout
-from croupier.core.nodes.node_conditions import DesiredNodeCondition, DevicePluginState
-from croupier.core.nodes.plugin_devices import CardSlot, NodeCard, PoolMembership
+from croupier.core.nodes.node_conditions import DevicePluginState
+from croupier.core.nodes.plugin_devices import NodeCard, PoolMembership
 from croupier.node import node_informers
 from croupier.node.agent import mig_config
-from croupier.node.cards.card_driver import DriverSnapshot, ObservedCard
+from croupier.node.cards.card_driver import DriverSnapshot
 from croupier.node.node_informers import NodeInformers
 
 
@@ -42,7 +44,7 @@ class DesiredLayouts:
 @dataclass(frozen=True, slots=True)
 class RoundState:
     seen: DriverSnapshot
-    cards: Mapping[str, ObservedCard]
+    cards: Mapping[str, GpuCard]
     wants: DesiredLayouts
     steps: Mapping[str, LayoutStep]
     pods: Sequence[PodView]
@@ -55,17 +57,12 @@ class RoundState:
         """The cards that device plugins serve."""
         return [self._offered(card_id, card) for card_id, card in self.cards.items()]
 
-    def _offered(self, card_id: str, card: ObservedCard) -> NodeCard:
+    def _offered(self, card_id: str, card: GpuCard) -> NodeCard:
         step, pool = self.steps[card_id], self.wants.pool(card_id)
         return NodeCard(
             id=card_id,
-            index=card.index,
-            uuid=card.uuid,
-            memory_mib=card.memory_mib,
-            healthy=card.health.healthy,
+            gpu=card.without_readings(),
             changing=step.state == "Changing",
-            mig_enabled=card.mig_enabled,
-            slots=tuple(CardSlot(slot.id, slot.profile, slot.uuid) for slot in card.slots),
             pool=None if pool is None else PoolMembership(pool.name, pool.sharing),
             kept=self._kept(card_id) if step.state in node_informers.IN_PROGRESS else None,
         )
@@ -85,7 +82,7 @@ class RoundState:
         by_annotation = [step for card, step in self.steps.items() if self.wants.pool(card) is None]
         return node_state.mig_state(by_annotation, asked=self.wants.asked, refused=self.wants.refused)
 
-    def conditions(self, service: DevicePluginState) -> tuple[DesiredNodeCondition, ...]:
+    def conditions(self, service: DevicePluginState) -> tuple[DesiredCondition, ...]:
         indexes = {card_id: card.index for card_id, card in self.cards.items()}
         layout = node_state.layout_condition(list(self.steps.values()), indexes, self.wants.refused)
         return layout, node_state.plugin_condition(service)
@@ -121,21 +118,20 @@ def build(informers: NodeInformers, now: RoundInputs) -> RoundState:
         ties = node_informers.change_blockers(card_id, target, known, holders.get(card_id, ()))
         ties = replace(ties, assignments_unknown=now.given is None)
         memory = now.history.get(card_id, CardHistory())
-        planned = node_informers.plan_card(card_id, card, now.unfinished)
-        steps[card_id] = node_plan.step(planned, target, memory, blockers=ties, now=now.at)
+        memory = replace(memory, unfinished=card.address in now.unfinished)
+        steps[card_id] = node_plan.step(card_id, card, target, memory, blockers=ties, now=now.at)
     return RoundState(now.seen, cards, wants, steps, pods, now.given, without_ledger=not known)
 
 
 def _desired_layouts(
-    informers: NodeInformers, seen: DriverSnapshot, cards: Mapping[str, ObservedCard]
+    informers: NodeInformers, seen: DriverSnapshot, cards: Mapping[str, GpuCard]
 ) -> DesiredLayouts:
     shared, troubles = informers.pools()
     pools = node_informers.with_card_overrides(shared, informers.devices())
     text = informers.layout()
     annotated = mig_config.targets(text, seen.cards) if text is not None else {}
     refused = str(annotated) if isinstance(annotated, Refusal) else ""
-    planned = [node_informers.plan_card(card_id, card) for card_id, card in cards.items()]
-    targets = node_plan.targets(planned, pools, {} if isinstance(annotated, Refusal) else annotated)
+    targets = node_plan.targets(cards, pools, {} if isinstance(annotated, Refusal) else annotated)
     return DesiredLayouts(tuple(pools), targets, text is not None, refused, tuple(troubles), text or "")
 
 

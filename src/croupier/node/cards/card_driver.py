@@ -8,79 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from croupier.core.model import mig
-from croupier.core.model.mig import Layout, MigPlacement, MigProfile
+from croupier.core.model.gpu_card import GpuCard
+from croupier.core.model.mig import MigDevice, MigPlacement
 
 
 class CardError(Exception):
     """An inspection or change of a card failed. The message says what, where and what to do."""
-
-
-@dataclass(frozen=True, slots=True)
-class MigDevice:
-    """One MIG device of a card."""
-
-    profile: str
-    start: int
-    size: int
-    uuid: str = ""
-
-    @property
-    def placement(self) -> MigPlacement:
-        return MigPlacement(self.profile, self.start, self.size)
-
-    @property
-    def id(self) -> str:
-        """The id of the slot in the ledger, for example `1g.10gb-0`."""
-        return self.placement.id
-
-
-@dataclass(frozen=True, slots=True)
-class ObservedHealth:
-    """The health of a card. `reason` is one word, `message` a sentence; both are empty if it is healthy."""
-
-    healthy: bool = True
-    reason: str = ""
-    message: str = ""
-    xid: int | None = None
-    """The last XID error, critical or not."""
-    ecc_errors: int | None = None
-    """Uncorrected memory errors since the driver was loaded."""
-    temperature_c: int | None = None
-    metrics: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class ObservedCard:
-    """One card, as reported by its driver."""
-
-    index: int
-    uuid: str
-    address: str
-    """The PCI address, for example 0000:65:00.0. It stays the same when index or UUID changes."""
-    vendor: str = "10de"
-    device: str = ""
-    class_: str = "0302"
-    product: str = ""
-    memory_mib: int = 0
-    compute: tuple[int, int] = (0, 0)
-    """The CUDA compute capability: major and minor."""
-    numa: int | None = None
-    pcie: tuple[int, int] | None = None
-    """PCIe generation and number of lanes."""
-    mig_capable: bool = False
-    mig_enabled: bool = False
-    kinds: tuple[MigProfile, ...] = ()
-    slots: tuple[MigDevice, ...] = ()
-    """The MIG devices, sorted by their first memory slice."""
-    health: ObservedHealth = field(default_factory=ObservedHealth)
-    minor: int | None = None
-    """The minor number of its device node. None if it has none."""
-
-    @property
-    def layout(self) -> Layout:
-        """The current MIG layout."""
-        return mig.layout_of(slot.profile for slot in self.slots)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +24,9 @@ class DriverSnapshot:
     cuda: str = ""
     toolkit: bool = False
     """Whether containers can use the cards."""
-    cards: tuple[ObservedCard, ...] = ()
+    cards: tuple[GpuCard, ...] = ()
 
-    def at(self, address: str) -> ObservedCard | None:
+    def at(self, address: str) -> GpuCard | None:
         return next((card for card in self.cards if card.address == address), None)
 
 
@@ -101,7 +34,7 @@ class DriverSnapshot:
 class HeldDevice:
     """A card or one of its MIG devices, allocated to a container."""
 
-    card: ObservedCard
+    card: GpuCard
     slot: MigDevice | None = None
 
     @property

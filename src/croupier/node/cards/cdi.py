@@ -12,8 +12,9 @@ from typing import Any, Final
 
 import structlog
 
+from croupier.core.model.gpu_card import GpuCard
 from croupier.node.cards import state_file
-from croupier.node.cards.card_driver import CardError, HeldDevice, ObservedCard
+from croupier.node.cards.card_driver import CardError, HeldDevice
 
 KIND: Final = "croupier.io/card"
 FILE: Final = "croupier.io-card.json"
@@ -35,7 +36,7 @@ class CdiFile:
         """The content of the file. None if there is none."""
         self._trouble = ""
 
-    def show(self, cards: Iterable[ObservedCard]) -> None:
+    def show(self, cards: Iterable[GpuCard]) -> None:
         """Write the specification of these cards and their MIG devices."""
         wanted = specification(cards)
         if wanted == self._shown and self._path.exists():
@@ -70,7 +71,7 @@ class CdiFile:
         self._trouble = why
 
 
-def specification(cards: Iterable[ObservedCard]) -> Mapping[str, Any]:
+def specification(cards: Iterable[GpuCard]) -> Mapping[str, Any]:
     """The specification: one device for each card and one for each MIG device."""
     devices = [_device(held) for card in cards for held in _parts(card)]
     return {"cdiVersion": VERSION, "kind": KIND, "devices": devices}
@@ -85,7 +86,7 @@ def device_node(held: HeldDevice) -> str:
     return f"{NODE_FOLDER}/{_suffix(held, '-')}"
 
 
-def _parts(card: ObservedCard) -> Iterator[HeldDevice]:
+def _parts(card: GpuCard) -> Iterator[HeldDevice]:
     yield HeldDevice(card)
     yield from (HeldDevice(card, slot) for slot in card.slots)
 

@@ -14,10 +14,11 @@ import structlog
 from prometheus_client.parser import text_string_to_metric_families
 
 from croupier.api.core_v1 import Pod
+from croupier.core.model.gpu_card import GpuCard
 from croupier.core.nodes import bootstrap
 from croupier.core.nodes.bootstrap import DCGM
 from croupier.kube.client.clock import Clock
-from croupier.node.cards.card_driver import DriverSnapshot, ObservedCard
+from croupier.node.cards.card_driver import DriverSnapshot
 
 PORT: Final = 9400
 TIMEOUT: Final = 2.0
@@ -98,5 +99,5 @@ def with_readings(seen: DriverSnapshot, readings: DcgmReadings) -> DriverSnapsho
     )
 
 
-def _card_with_readings(card: ObservedCard, readings: Mapping[str, str] | None) -> ObservedCard:
+def _card_with_readings(card: GpuCard, readings: Mapping[str, str] | None) -> GpuCard:
     return card if not readings else replace(card, health=replace(card.health, metrics=readings))

@@ -13,7 +13,9 @@ from typing import Final, TypeVar
 
 import pynvml  # type: ignore[import-untyped]  # it has no types
 
-from croupier.core.cards.card_health import XID_HOLD_SECONDS, is_critical
+from croupier.core.cards import card_health
+from croupier.core.cards.card_health import XID_HOLD_SECONDS, HealthReadings, is_critical
+from croupier.core.model.gpu_card import GpuCard
 from croupier.core.model.mig import MigPlacement, MigProfile
 from croupier.kube.client.clock import Clock
 from croupier.node.cards import nvml_card, nvml_edits, nvml_mig
@@ -24,7 +26,6 @@ from croupier.node.cards.card_driver import (
     ContainerEdits,
     DriverSnapshot,
     HeldDevice,
-    ObservedCard,
 )
 from croupier.node.cards.nvml_card import Board
 from croupier.node.cards.nvml_driver import Handle
@@ -58,7 +59,7 @@ class NvmlCards:
         self._boards: dict[str, Board] = {}
         self._kinds: dict[str, tuple[MigProfile, ...]] = {}
         self._cut: dict[str, dict[str, tuple[int, int]]] = {}
-        self._last: dict[int, ObservedCard] = {}
+        self._last: dict[int, GpuCard] = {}
 
     async def open(self) -> None:
         """Does nothing: the driver may be installed later."""
@@ -134,7 +135,7 @@ class NvmlCards:
             driver.driver_version(), driver.cuda_version(), nvml_edits.has_toolkit(self._host), seen
         )
 
-    def _card(self, index: int, handles: dict[str, Handle]) -> ObservedCard | None:
+    def _card(self, index: int, handles: dict[str, Handle]) -> GpuCard | None:
         """The card. If it does not answer, its last state as unhealthy, or None if it never answered."""
         try:
             handle = pynvml.nvmlDeviceGetHandleByIndex(index)
@@ -144,10 +145,11 @@ class NvmlCards:
             if driver.needs_restart(error):
                 raise
             before = self._last.get(index)
-            return before and replace(
-                before, health=nvml_card.unreachable_health(driver.describe(error), before.health.xid)
-            )
-        handles[board.address] = handle
+            if before is None:
+                return None
+            lost = HealthReadings(lost=driver.describe(error), xid=before.health.xid)
+            return replace(before, health=card_health.diagnose(lost))
+        handles[board.card.address] = handle
         return card
 
     def _board(self, handle: Handle) -> Board:
@@ -157,45 +159,36 @@ class NvmlCards:
         return self._boards[uuid]
 
     def _kinds_of(self, handle: Handle, board: Board) -> tuple[MigProfile, ...]:
-        if board.uuid not in self._kinds:
+        uuid = board.card.uuid
+        if uuid not in self._kinds:
             kinds = nvml_mig.kinds(handle, board.memory_bytes)
             if not kinds:
                 return ()
-            self._kinds[board.uuid] = kinds
-        return self._kinds[board.uuid]
+            self._kinds[uuid] = kinds
+        return self._kinds[uuid]
 
-    def _seen(self, index: int, handle: Handle, board: Board) -> ObservedCard:
+    def _seen(self, index: int, handle: Handle, board: Board) -> GpuCard:
         mode = nvml_mig.mode(handle)
         kinds = () if mode is None else self._kinds_of(handle, board)
         instances = nvml_mig.instances(handle, kinds) if mode else ()
-        self._cut[board.address] = {
+        self._cut[board.card.address] = {
             instance.device.uuid: (instance.gpu_instance, instance.compute_instance) for instance in instances
         }
-        xid = self._xids.last(board.address)
+        xid = self._xids.last(board.card.address)
         counts = (
             xid is not None
             and is_critical(xid.number)
             and self._clock.monotonic() - xid.at < XID_HOLD_SECONDS
         )
         number = xid.number if xid is not None else None
-        return ObservedCard(
+        return replace(
+            board.card,
             index=index,
-            uuid=board.uuid,
-            address=board.address,
-            vendor=board.vendor,
-            device=board.device,
-            class_=board.class_,
-            product=board.product,
-            memory_mib=board.memory_mib,
-            compute=board.compute,
-            numa=board.numa,
-            pcie=board.pcie,
             mig_capable=mode is not None,
             mig_enabled=bool(mode),
             kinds=kinds,
             slots=tuple(instance.device for instance in instances),
             health=nvml_card.observe_health(handle, board, number, number if counts else None),
-            minor=board.minor,
         )
 
     def _do(

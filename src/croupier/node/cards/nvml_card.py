@@ -1,6 +1,6 @@
 """The hardware and the health of one card, from NVML."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -8,8 +8,8 @@ import pynvml  # type: ignore[import-untyped]  # it has no types
 
 from croupier.core.cards import card_health
 from croupier.core.cards.card_health import HealthReadings
+from croupier.core.model.gpu_card import CardHealth, GpuCard
 from croupier.node.cards import nvml_driver as driver
-from croupier.node.cards.card_driver import ObservedHealth
 from croupier.node.cards.nvml_driver import Handle
 
 _MIB: Final = 1024 * 1024
@@ -19,24 +19,11 @@ _DEFAULT_CLASS: Final = "0302"
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """The properties of a card that never change."""
+    """The properties of a card that never change. The index of `card` is not set."""
 
-    uuid: str
-    address: str
-    vendor: str
-    device: str
-    class_: str
-    product: str
+    card: GpuCard
     memory_bytes: int
-    compute: tuple[int, int]
-    numa: int | None
-    pcie: tuple[int, int] | None
-    minor: int | None
     slowdown_c: int | None
-
-    @property
-    def memory_mib(self) -> int:
-        return self.memory_bytes // _MIB
 
 
 def read_board(handle: Handle, uuid: str, sysfs: Path) -> Board:
@@ -45,22 +32,29 @@ def read_board(handle: Handle, uuid: str, sysfs: Path) -> Board:
     generation = driver.query(pynvml.nvmlDeviceGetMaxPcieLinkGeneration, handle)
     width = driver.query(pynvml.nvmlDeviceGetMaxPcieLinkWidth, handle)
     memory = driver.query(pynvml.nvmlDeviceGetMemoryInfo, handle)
-    return Board(
+    memory_bytes = memory.total if memory is not None else 0
+    major, minor = driver.query(pynvml.nvmlDeviceGetCudaComputeCapability, handle) or (0, 0)
+    linked = bool(generation and width)
+    card = GpuCard(
+        index=0,
         uuid=uuid,
         address=address,
         vendor=f"{pci.pciDeviceId & 0xFFFF:04x}",
         device=f"{pci.pciDeviceId >> 16:04x}",
         class_=_class(sysfs / address),
         product=_product(str(pynvml.nvmlDeviceGetName(handle))),
-        memory_bytes=memory.total if memory is not None else 0,
-        compute=driver.query(pynvml.nvmlDeviceGetCudaComputeCapability, handle) or (0, 0),
-        numa=_numa(sysfs / address),
-        pcie=(generation, width) if generation and width else None,
+        memory_mib=memory_bytes // _MIB,
+        compute_major=major,
+        compute_minor=minor,
+        numa_node=_numa(sysfs / address),
+        pcie_generation=generation if linked else None,
+        pcie_width=width if linked else None,
         minor=driver.query(pynvml.nvmlDeviceGetMinorNumber, handle),
-        slowdown_c=driver.query(
-            pynvml.nvmlDeviceGetTemperatureThreshold, handle, pynvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN
-        ),
     )
+    slowdown = driver.query(
+        pynvml.nvmlDeviceGetTemperatureThreshold, handle, pynvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN
+    )
+    return Board(card, memory_bytes, slowdown)
 
 
 def pci_address(bus_id: str) -> str:
@@ -93,7 +87,7 @@ def _read(path: Path) -> str:
         return ""
 
 
-def observe_health(handle: Handle, known: Board, xid: int | None, counting_xid: int | None) -> ObservedHealth:
+def observe_health(handle: Handle, known: Board, xid: int | None, counting_xid: int | None) -> CardHealth:
     """`xid` is the last XID error; `counting_xid` is the same while it counts as a fault."""
     temperature = driver.query(pynvml.nvmlDeviceGetTemperature, handle, _CORE_SENSOR)
     ecc = driver.query(
@@ -103,7 +97,7 @@ def observe_health(handle: Handle, known: Board, xid: int | None, counting_xid: 
         pynvml.NVML_VOLATILE_ECC,
     )
     remapped = driver.query(pynvml.nvmlDeviceGetRemappedRows, handle)
-    verdict = card_health.diagnose(
+    health = card_health.diagnose(
         HealthReadings(
             xid=counting_xid,
             ecc_errors=ecc,
@@ -112,20 +106,7 @@ def observe_health(handle: Handle, known: Board, xid: int | None, counting_xid: 
             slowdown_c=known.slowdown_c,
         )
     )
-    return ObservedHealth(
-        healthy=verdict.healthy,
-        reason=verdict.reason,
-        message=verdict.message,
-        xid=xid,
-        ecc_errors=ecc,
-        temperature_c=temperature,
-        metrics=_metrics(handle),
-    )
-
-
-def unreachable_health(why: str, xid: int | None = None) -> ObservedHealth:
-    verdict = card_health.diagnose(HealthReadings(lost=why))
-    return ObservedHealth(healthy=False, reason=verdict.reason, message=verdict.message, xid=xid)
+    return replace(health, xid=xid, metrics=_metrics(handle))
 
 
 def _metrics(handle: Handle) -> dict[str, str]:

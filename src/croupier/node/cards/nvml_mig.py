@@ -14,9 +14,9 @@ from typing import Any, Final
 import pynvml  # type: ignore[import-untyped]  # it has no types
 
 from croupier.core.model import mig
-from croupier.core.model.mig import MigPlacement, MigProfile
+from croupier.core.model.mig import MigDevice, MigPlacement, MigProfile
 from croupier.node.cards import nvml_driver as driver
-from croupier.node.cards.card_driver import CardError, MigDevice
+from croupier.node.cards.card_driver import CardError
 from croupier.node.cards.nvml_driver import Handle
 
 _GIB: Final = 1024**3

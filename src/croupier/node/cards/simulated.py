@@ -5,7 +5,7 @@ MIG mode while the card has MIG devices.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +15,7 @@ from croupier.core.cards import card_health, catalogue
 from croupier.core.cards.card_health import HealthReadings
 from croupier.core.cards.catalogue import CardModel
 from croupier.core.model import mig
+from croupier.core.model.gpu_card import CardHealth, GpuCard
 from croupier.core.model.mig import MigPlacement, MigProfile
 from croupier.core.model.refusal import Refusal
 from croupier.kube.client.clock import Clock
@@ -25,8 +26,6 @@ from croupier.node.cards.card_driver import (
     DeviceNode,
     DriverSnapshot,
     HeldDevice,
-    ObservedCard,
-    ObservedHealth,
 )
 from croupier.node.cards.cdi import CdiFile
 from croupier.node.cards.simulated_faults import Fault, Faults, FaultsFile
@@ -37,8 +36,10 @@ SLOWDOWN_TEMPERATURE: Final = 92
 """The slowdown temperature of simulated cards in degrees Celsius."""
 
 _IDLE_TEMPERATURE: Final = 34
+_IDLE_METRICS: Final = {"powerWatts": "62", "utilizationPercent": "0", "memoryUsedMiB": "0"}
 _POLL_INTERVAL: Final = 0.5
-_PCIE_LINK: Final = (4, 16)
+_PCIE_GENERATION: Final = 4
+_PCIE_WIDTH: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ class SimulatedCards:
             raise CardError(
                 "there is no NVIDIA driver on this node (simulated by the faults file); install one"
             )
-        seen: list[ObservedCard] = []
+        seen: list[GpuCard] = []
         for number, card in enumerate(tuple(self._cards.values())):
             fault = faults.of(number, card.address)
             if not fault.gone:
@@ -188,10 +189,10 @@ class SimulatedCards:
         self._memory_now.put(card)
         return card
 
-    def _seen(self, index: int, card: SimulatedCardState, fault: Fault) -> ObservedCard:
+    def _seen(self, index: int, card: SimulatedCardState, fault: Fault) -> GpuCard:
         model = _model(card)
         half = (len(self._plan.cards) + 1) // 2
-        return ObservedCard(
+        return GpuCard(
             index=index,
             uuid=state.card_uuid(self._node, card.address, fault.replaced),
             address=card.address,
@@ -200,18 +201,20 @@ class SimulatedCards:
             class_=catalogue.CLASS_3D_CONTROLLER,
             product=model.product,
             memory_mib=model.memory_mib,
-            compute=(model.compute_major, model.compute_minor),
-            numa=index // half,
-            pcie=_PCIE_LINK,
+            compute_major=model.compute_major,
+            compute_minor=model.compute_minor,
+            numa_node=index // half,
+            pcie_generation=_PCIE_GENERATION,
+            pcie_width=_PCIE_WIDTH,
             mig_capable=model.mig_capable,
             mig_enabled=card.mig_enabled,
             kinds=model.kinds,
-            slots=tuple(slot.device for slot in card.slots),
+            slots=card.slots,
             health=_health(fault),
         )
 
 
-def _health(fault: Fault) -> ObservedHealth:
+def _health(fault: Fault) -> CardHealth:
     temperature = (
         fault.temperature
         if fault.temperature is not None
@@ -224,18 +227,8 @@ def _health(fault: Fault) -> ObservedHealth:
         temperature_c=temperature,
         slowdown_c=SLOWDOWN_TEMPERATURE,
     )
-    verdict = card_health.diagnose(readings)
-    if fault.lost:
-        return ObservedHealth(verdict.healthy, verdict.reason, verdict.message, xid=fault.xid)
-    return ObservedHealth(
-        healthy=verdict.healthy,
-        reason=verdict.reason,
-        message=verdict.message,
-        xid=fault.xid,
-        ecc_errors=fault.ecc,
-        temperature_c=temperature,
-        metrics={"powerWatts": "62", "utilizationPercent": "0", "memoryUsedMiB": "0"},
-    )
+    health = card_health.diagnose(readings)
+    return health if fault.lost else replace(health, metrics=_IDLE_METRICS)
 
 
 def _model(card: SimulatedCardState) -> CardModel:
@@ -245,8 +238,8 @@ def _model(card: SimulatedCardState) -> CardModel:
 def _conflict(card: SimulatedCardState, placement: MigPlacement, kind: MigProfile) -> str | None:
     """Why the MIG device does not fit, for example `it overlaps 3g.30gb-4`. None if it fits."""
     for slot in card.slots:
-        if set(slot.device.placement.slices) & set(placement.slices):
-            return f"it overlaps {slot.device.id}"
+        if set(slot.placement.slices) & set(placement.slices):
+            return f"it overlaps {slot.id}"
     compute = {other.name: other.compute_slices for other in _model(card).kinds}
     used = sum(compute[slot.profile] for slot in card.slots)
     if used + kind.compute_slices > max(compute.values()):

@@ -5,23 +5,12 @@ from pathlib import Path
 
 import msgspec
 
-from croupier.core.model.mig import MigPlacement
+from croupier.core.model.mig import MigDevice, MigPlacement
 from croupier.node.cards import state_file
-from croupier.node.cards.card_driver import CardError, MigDevice
+from croupier.node.cards.card_driver import CardError
 from croupier.node.cards.simulated_spec import SimulatedCardSpec, SimulatedNodeSpec
 
 _UUID_NAMESPACE = uuid.uuid5(uuid.NAMESPACE_DNS, "simulated.croupier")
-
-
-class SimulatedSlot(msgspec.Struct, frozen=True):
-    profile: str
-    start: int
-    size: int
-    uuid: str
-
-    @property
-    def device(self) -> MigDevice:
-        return MigDevice(self.profile, self.start, self.size, self.uuid)
 
 
 class SimulatedCardState(msgspec.Struct, frozen=True):
@@ -30,7 +19,7 @@ class SimulatedCardState(msgspec.Struct, frozen=True):
     address: str
     model: str
     mig_enabled: bool = False
-    slots: tuple[SimulatedSlot, ...] = ()
+    slots: tuple[MigDevice, ...] = ()
     made: int = 0
     """The number of MIG devices created so far, which makes their UUIDs unique."""
     drifted: str = ""
@@ -51,7 +40,7 @@ def with_mig_device(
 ) -> tuple[SimulatedCardState, str]:
     """The card with an additional MIG device, and its UUID."""
     name = f"MIG-{uuid.uuid5(_UUID_NAMESPACE, f'{node}/{card.address}/mig/{card.made}')}"
-    slots = (*card.slots, SimulatedSlot(placement.profile, placement.start, placement.size, name))
+    slots = (*card.slots, MigDevice(placement.profile, placement.start, placement.size, name))
     ordered = tuple(sorted(slots, key=lambda slot: slot.start))
     return msgspec.structs.replace(card, slots=ordered, made=card.made + 1), name
 

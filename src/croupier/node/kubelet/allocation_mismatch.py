@@ -114,7 +114,7 @@ class MismatchRepair:
 
     async def _follow(self, mismatch: AllocationMismatch, pod: Pod, offer: ServedResources) -> None:
         meta = pod.metadata
-        places = {card.id: (card.index, card.time_sliced) for card in offer.cards.values()}
+        places = {card.id: (card.gpu.index, card.time_sliced) for card in offer.cards.values()}
         text = allocation.encode_for(mismatch.actual, places)
         guard = {"uid": meta.uid, "resourceVersion": meta.resource_version}
         patch = {"metadata": {**guard, "annotations": {allocation.ALLOCATION: text}}}

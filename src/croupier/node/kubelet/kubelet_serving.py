@@ -7,11 +7,12 @@ from pathlib import Path
 import structlog
 
 from croupier.api import convert_pod
+from croupier.core.model.gpu_card import GpuCard
 from croupier.core.nodes.kubelet_assignments import BoundPod, KubeletAssignment
 from croupier.core.nodes.node_conditions import DevicePluginState
 from croupier.core.nodes.plugin_devices import DeviceUnit, ServedResources
 from croupier.kube.client.clock import Clock
-from croupier.node.cards.card_driver import CardDriver, CardError, ContainerEdits, HeldDevice, ObservedCard
+from croupier.node.cards.card_driver import CardDriver, CardError, ContainerEdits, HeldDevice
 from croupier.node.kubelet import plugin_manager
 from croupier.node.kubelet.allocator import Allocator, AllocatorInputs
 from croupier.node.kubelet.checkpoint import KubeletCheckpoint
@@ -29,7 +30,7 @@ class KubeletServing:
     def __init__(self, informers: NodeInformers, cards: CardDriver, folder: Path, clock: Clock) -> None:
         self._informers = informers
         self._cards = cards
-        self._seen: Mapping[str, ObservedCard] = {}
+        self._seen: Mapping[str, GpuCard] = {}
         self._offer = ServedResources()
         self._error = ""
         resources = PodResources(folder / "pod-resources" / plugin_manager.KUBELET_SOCKET, clock)
@@ -43,7 +44,7 @@ class KubeletServing:
         """Keep the plugins registered until stopped. Runs concurrently with the agent."""
         await self._plugins.run(stop)
 
-    async def serve(self, offer: ServedResources, cards: Mapping[str, ObservedCard]) -> None:
+    async def serve(self, offer: ServedResources, cards: Mapping[str, GpuCard]) -> None:
         self._offer, self._seen = offer, cards
         await self._plugins.serve(offer)
 
