@@ -94,3 +94,7 @@ def test_the_benchmarks_that_the_page_lists_exist():
     listed = [name for row in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1])]
 
     assert sorted(listed) == sorted(BENCHES)
+
+
+def test_the_folders_of_metrics_exist():
+    assert [folder for folder in metrics.PROCESSES if not (metrics.SOURCE / folder).is_dir()] == []

@@ -29,7 +29,7 @@ PROCESSES: Final = {
     "controllers/ledger/": LEDGER,
     "controllers/inventory/": "`croupier manager`, group inventory",
     "controllers/bootstrap/": "`croupier manager`, group bootstrap",
-    "controllers/handler": "`croupier manager`, groups inventory, bootstrap and pools",
+    "controllers/shared/": "`croupier manager`, groups inventory, bootstrap and pools",
     "controllers/": "`croupier manager`, group pools",
 }
 """The process that exports the metrics of a file; the first matching prefix wins."""
