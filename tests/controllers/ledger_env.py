@@ -243,7 +243,7 @@ class LedgerEnv:
                 self.api,
                 manager=self.manager,
                 recorder=recorder,
-                settings=audit.AuditOptions(recheck_delay=0.05, gauge=AuditMetrics(self.registry)),
+                settings=audit.AuditOptions(recheck_delay=0.05, metrics=AuditMetrics(self.registry)),
             )
 
     @contextlib.asynccontextmanager

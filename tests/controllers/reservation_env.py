@@ -123,7 +123,7 @@ class ReservationEnv:
                 await stack.enter_async_context(watched(self.api, kinds.NODES, Selection())),
             )
             self.registry = CollectorRegistry()
-            settings = ReservationOptions(counts=ReservationMetrics(self.registry, reservations.store))
+            settings = ReservationOptions(outcomes=ReservationMetrics(self.registry, reservations.store))
             recorder = EventRecorder(self.api, "reservation-controller")
             made = ReservationController(
                 sources, self.api, manager=self.manager, recorder=recorder, settings=settings

@@ -10,8 +10,10 @@ from pathlib import Path
 import aiohttp
 import pytest
 import pytest_asyncio
+from prometheus_client import CollectorRegistry, generate_latest
 
 from croupier.extender import server
+from croupier.extender.metrics import ExtenderMetrics
 from croupier.extender.server import Extender, ExtenderDependencies
 from croupier.kube.client import api_client
 from croupier.kube.client.config import Config
@@ -24,14 +26,6 @@ from tests.extender.test_protocol import GARBAGE, METADATA, POD
 
 LOOPBACK = Address("127.0.0.1", 0)
 JSON = {"Content-Type": "application/json"}
-
-
-class Count:
-    def __init__(self) -> None:
-        self.outcomes: list[tuple[str, str]] = []
-
-    def answered(self, verb: str, outcome: str, seconds: float) -> None:
-        self.outcomes.append((verb, outcome))
 
 
 async def extender(listen: ListenOptions, dependencies: ExtenderDependencies | None = None) -> Extender:
@@ -150,15 +144,19 @@ async def test_requests_are_refused_before_the_ledgers_are_loaded(web):
 
 
 async def test_outcomes_are_counted(web):
-    count = Count()
-    async with (
-        await extender(ListenOptions(LOOPBACK), ExtenderDependencies(gauge=count))
-    ).serving() as taken:
+    registry = CollectorRegistry()
+    around = ExtenderDependencies(metrics=ExtenderMetrics(registry))
+    async with (await extender(ListenOptions(LOOPBACK), around)).serving() as taken:
         for nodes in (("a",), ("stranger",)):
             async with web.post(f"{taken.url}/filter", json=question(*nodes)) as answer:
                 await answer.read()
 
-    assert count.outcomes == [("filter", "chosen"), ("filter", "nowhere")]
+    answers = (sample for family in registry.collect() for sample in family.samples)
+    assert {
+        (sample.labels["verb"], sample.labels["outcome"]): sample.value
+        for sample in answers
+        if sample.name == "croupier_extender_answers_total"
+    } == {("filter", "chosen"): 1, ("filter", "nowhere"): 1}
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "10.1.2.3", "::"])  # noqa: S104  # the test expects a refusal
@@ -247,12 +245,8 @@ async def _serial(port: int, pki: Path) -> str:
 
 
 def test_metric_names():
-    from prometheus_client import CollectorRegistry, generate_latest
-
-    from croupier.extender.metrics import PrometheusExtenderMetrics
-
     registry = CollectorRegistry()
-    PrometheusExtenderMetrics(registry).answered("filter", "chosen", 0.002)
+    ExtenderMetrics(registry).answered("filter", "chosen", 0.002)
 
     shown = generate_latest(registry).decode()
     assert 'croupier_extender_answers_total{outcome="chosen",verb="filter"} 1.0' in shown

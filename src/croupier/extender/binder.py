@@ -12,7 +12,7 @@ import contextlib
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
@@ -20,14 +20,13 @@ from croupier.api import convert_pod, kinds
 from croupier.api.core_v1 import Pod
 from croupier.api.meta import ObjectMeta
 from croupier.api.mps import allocation
-from croupier.capacity.manager import LedgerFunction
+from croupier.capacity.manager import CapacityManager
 from croupier.core.claims import holder_lifecycle
 from croupier.core.claims.claim import CardClaim
 from croupier.core.ledger import ledger as ledgers
 from croupier.core.ledger.ledger import HoldTerms, Ledger
 from croupier.core.model.card import Grant
 from croupier.core.model.refusal import Refusal
-from croupier.core.placement.placement import Strategy
 from croupier.extender import pod_request as pod_requests
 from croupier.extender.node_ranking import NodeRanking
 from croupier.extender.pod_request import PodRequest
@@ -46,16 +45,6 @@ MAX_SLOT_WAIT: Final = 2.0
 """Maximum seconds that filter waits for running binds."""
 
 log = structlog.get_logger(__name__)
-
-
-class BindLedgers(Protocol):
-    """The methods of the CapacityManager that binding needs."""
-
-    async def claim(
-        self, node: str, claim: CardClaim, strategy: Strategy | None = None
-    ) -> Grant | Refusal: ...
-    async def amend(self, node: str, change: LedgerFunction, *, lazy: bool = False) -> Ledger: ...
-    def ledger(self, node: str) -> Ledger | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +73,7 @@ class _RunningBind:
 
 class Binder:
     def __init__(
-        self, api: Client, manager: BindLedgers, index: NodeRanking, clock: Clock, *, ttl: timedelta
+        self, api: Client, manager: CapacityManager, index: NodeRanking, clock: Clock, *, ttl: timedelta
     ) -> None:
         self._api = api
         self._manager = manager

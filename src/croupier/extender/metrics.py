@@ -5,9 +5,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
-class PrometheusExtenderMetrics:
-    """Implements `server.ExtenderRequestMetrics`."""
-
+class ExtenderMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._seconds = Histogram(
             "croupier_extender_seconds",

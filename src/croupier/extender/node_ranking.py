@@ -9,8 +9,9 @@ Nothing here waits or writes: the choice of filter is only assumed (assumed_pods
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
+from croupier.capacity.manager import CapacityManager
 from croupier.core.claims import claim as claims
 from croupier.core.claims.claim import CardClaim, Granted
 from croupier.core.explanation import explain
@@ -27,14 +28,6 @@ from croupier.kube.client.clock import Clock
 
 MAX_RANKINGS: Final = 64
 """Maximum number of rankings; the least recently used one is evicted."""
-
-
-class LedgerReader(Protocol):
-    """The methods of the CapacityManager that read ledgers."""
-
-    def ledger(self, node: str) -> Ledger | None: ...
-    def nodes(self) -> Collection[str]: ...
-    def subscribe(self, changed: Callable[[str], None]) -> Callable[[], None]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +47,7 @@ class NoFit:
 class NodeRanking:
     def __init__(
         self,
-        manager: LedgerReader,
+        manager: CapacityManager,
         clock: Clock,
         *,
         strategy: Callable[[CardRequest], Strategy],

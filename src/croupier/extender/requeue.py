@@ -13,8 +13,9 @@ import structlog
 
 from croupier.api import kinds
 from croupier.api.mps import allocation
+from croupier.capacity.manager import CapacityManager
 from croupier.core.placement.requeue_backoff import DEBOUNCE, RequeueBackoff
-from croupier.extender.node_ranking import LedgerReader, NodeRanking
+from croupier.extender.node_ranking import NodeRanking
 from croupier.extender.pod_request import PodRequest
 from croupier.kube.client.api_client import Client
 from croupier.kube.client.clock import Clock
@@ -24,7 +25,7 @@ log = structlog.get_logger(__name__)
 
 
 class RefusedPodRequeuer:
-    def __init__(self, api: Client, manager: LedgerReader, index: NodeRanking, clock: Clock) -> None:
+    def __init__(self, api: Client, manager: CapacityManager, index: NodeRanking, clock: Clock) -> None:
         self._api = api
         self._index = index
         self._clock = clock

@@ -8,14 +8,15 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import structlog
+from prometheus_client import CollectorRegistry
 
 from croupier.capacity.manager import CapacityManager
 from croupier.core.placement.placement import Strategy
 from croupier.extender import service
 from croupier.extender.binder import Binder
+from croupier.extender.metrics import ExtenderMetrics
 from croupier.extender.node_ranking import NodeRanking
 from croupier.extender.requeue import RefusedPodRequeuer
 from croupier.extender.response_pacing import ResponsePacer
@@ -33,14 +34,6 @@ MAX_BODY = 8 * 1024 * 1024
 log = structlog.get_logger(__name__)
 
 
-class ExtenderRequestMetrics(Protocol):
-    def answered(self, verb: str, outcome: str, seconds: float) -> None: ...
-
-
-class _NoRequestMetrics:
-    def answered(self, verb: str, outcome: str, seconds: float) -> None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class ExtenderDependencies:
     """Optional dependencies of the extender."""
@@ -50,7 +43,7 @@ class ExtenderDependencies:
     of_pool: Callable[[str], Strategy | None] = lambda _pool: None
     """The placement strategy of a pool."""
     clock: Clock = field(default_factory=SystemClock)
-    gauge: ExtenderRequestMetrics = field(default_factory=_NoRequestMetrics)
+    metrics: ExtenderMetrics = field(default_factory=lambda: ExtenderMetrics(CollectorRegistry()))
 
 
 class Extender:
@@ -107,7 +100,7 @@ class Extender:
             self._index.close()
 
     def _responder(self, name: str, verb: Callable[[bytes], Awaitable[ExtenderAnswer]]) -> Handler:
-        clock, gauge = self._dependencies.clock, self._dependencies.gauge
+        clock, metrics = self._dependencies.clock, self._dependencies.metrics
 
         async def respond(body: bytes) -> Reply:
             began = clock.monotonic()
@@ -116,7 +109,7 @@ class Extender:
             except Exception as bug:  # a bug in one request must not close the connection
                 log.exception(f"{name} failed", error=repr(bug))
                 answer = ExtenderAnswer(b"", "crashed", 500)
-            gauge.answered(name, answer.outcome, clock.monotonic() - began)
+            metrics.answered(name, answer.outcome, clock.monotonic() - began)
             return Reply(answer.status, answer.body, post_app.JSON)
 
         return respond
@@ -124,7 +117,7 @@ class Extender:
     def _refused(self, path: str, status: int) -> None:
         name = path.strip("/")
         known = name if name in (FILTER, PRIORITIZE, BIND) else "none"
-        self._dependencies.gauge.answered(known, f"refused with {status}", 0.0)
+        self._dependencies.metrics.answered(known, f"refused with {status}", 0.0)
 
 
 def _check(listen: ListenOptions) -> None:

@@ -13,7 +13,7 @@ from croupier.capacity.metrics import LedgerWriteMetrics
 from croupier.capacity.writer import LedgerWriterOptions as WriterRules
 from croupier.controllers.shared.informer import Informer
 from croupier.core.placement.placement import Strategy
-from croupier.extender.metrics import PrometheusExtenderMetrics
+from croupier.extender.metrics import ExtenderMetrics
 from croupier.extender.server import Extender, ExtenderDependencies
 from croupier.extender.service import ExtenderOptions as Placing
 from croupier.kube.controller.leader_election import Leadership
@@ -51,7 +51,7 @@ async def _place_from_ledgers(context: ProcessContext, listen: ListenOptions) ->
     around = ExtenderDependencies(
         ready=lambda: caches.not_synced() is None,
         of_pool=_strategy_of(pools),
-        gauge=PrometheusExtenderMetrics(context.metrics.registry),
+        metrics=ExtenderMetrics(context.metrics.registry),
     )
 
     async def place(ending: asyncio.Event, _: Configuration) -> None:
@@ -74,8 +74,8 @@ async def _place_from_memory(context: ProcessContext, listen: ListenOptions) -> 
     caches = InformerFactory(context.api, context.metrics)
     controllers = LedgerControllers(context, caches)
     elector = new_elector(context, migration.LEASE)
-    settings, metrics = context.settings, PrometheusExtenderMetrics(context.metrics.registry)
-    around = ExtenderDependencies(of_pool=_strategy_of(controllers.pools), gauge=metrics)
+    settings, metrics = context.settings, ExtenderMetrics(context.metrics.registry)
+    around = ExtenderDependencies(of_pool=_strategy_of(controllers.pools), metrics=metrics)
     complete = asyncio.Event()
 
     async def lead(stop: asyncio.Event) -> None:

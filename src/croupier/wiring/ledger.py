@@ -67,8 +67,8 @@ class LedgerControllers:
         )
         self._pending = caches.follow(kinds.PODS, PENDING_PODS, name="pending pods")
         self._view = ClusterView(self._sources)
-        self._counts = ReservationMetrics(context.metrics.registry, self._sources.reservations.store)
-        self._findings = AuditMetrics(context.metrics.registry)
+        self._outcomes = ReservationMetrics(context.metrics.registry, self._sources.reservations.store)
+        self._audit_metrics = AuditMetrics(context.metrics.registry)
         self._events = EventRecorder(context.api, REPORTER, metrics=context.metrics.events)
 
     @property
@@ -126,7 +126,7 @@ class LedgerControllers:
     def _reservations(self, manager: CapacityManager, api: Client) -> ReservationController:
         settings = reservation.ReservationOptions(
             strategy=self._context.settings.strategy,
-            counts=self._counts,
+            outcomes=self._outcomes,
             metrics=self._context.metrics.controller(reservation.NAME),
         )
         informers = self._sources
@@ -134,7 +134,7 @@ class LedgerControllers:
         return ReservationController(sources, api, manager=manager, recorder=self._events, settings=settings)
 
     def _audit(self, manager: CapacityManager, api: Client) -> Audit:
-        settings = auditing.AuditOptions(gauge=self._findings)
+        settings = auditing.AuditOptions(metrics=self._audit_metrics)
         return Audit(self._view, api, manager=manager, recorder=self._events, settings=settings)
 
 

@@ -11,14 +11,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
+from prometheus_client import CollectorRegistry
 
 from croupier.api import convert_pod
 from croupier.api.kinds import NODES, PODS, RESERVATIONS
 from croupier.capacity.manager import CapacityManager, UnknownNode
 from croupier.controllers.ledger.audit_findings import AuditFindings
+from croupier.controllers.ledger.audit_metrics import AuditMetrics
 from croupier.controllers.ledger.cluster_view import ClusterView
 from croupier.core.claims import audit, claim
 from croupier.core.claims.audit import AuditInputs, Divergence
@@ -39,23 +41,13 @@ RECHECK_DELAY: Final = 5.0
 log = structlog.get_logger(__name__)
 
 
-class AuditCounters(Protocol):
-    def left(self, by_class: Counter[str]) -> None: ...
-    def repaired(self, kind: str) -> None: ...
-
-
-class NoAuditCounters:
-    def left(self, by_class: Counter[str]) -> None: ...
-    def repaired(self, kind: str) -> None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class AuditOptions:
     every: float = INTERVAL
     recheck_delay: float = RECHECK_DELAY
     clock: Clock = field(default_factory=SystemClock)
     chance: Callable[[], float] = random.random
-    gauge: AuditCounters = field(default_factory=NoAuditCounters)
+    metrics: AuditMetrics = field(default_factory=lambda: AuditMetrics(CollectorRegistry()))
 
 
 class Audit:
@@ -101,7 +93,7 @@ class Audit:
         for node in self.findings.every().keys() - set(self._manager.nodes()):
             self.findings.write(node, ())
         left = (finding.kind for findings in self.findings.every().values() for finding in findings)
-        self._settings.gauge.left(Counter(left))
+        self._settings.metrics.left(Counter(left))
 
     def compare(self, node: str) -> tuple[Divergence, ...]:
         """The divergences of a node according to the caches."""
@@ -139,7 +131,7 @@ class Audit:
     async def _verify(self, node: str, before: Iterable[Divergence]) -> None:
         confirmed = await self.confirmed(node, before)
         for divergence in await self.repair(node, confirmed):
-            self._settings.gauge.repaired(divergence.finding.kind)
+            self._settings.metrics.repaired(divergence.finding.kind)
             self._report(node, divergence, f"{divergence.finding.message}; repaired")
         self._report_unrepaired(node, [divergence for divergence in confirmed if divergence.repair is None])
 

@@ -9,8 +9,6 @@ from croupier.core.ledger.finding import FindingKind
 
 
 class AuditMetrics:
-    """Implements `AuditCounters`."""
-
     def __init__(self, registry: CollectorRegistry) -> None:
         self._left = Gauge(
             "croupier_audit_findings", "Audit findings that are not repaired", ["class"], registry=registry

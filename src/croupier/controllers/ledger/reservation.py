@@ -9,7 +9,9 @@ before the removal of the finalizer. Every step is idempotent.
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal, Protocol, TypeAlias
+from typing import Final, Literal, TypeAlias
+
+from prometheus_client import CollectorRegistry
 
 from croupier.api import convert_pod
 from croupier.api.core_v1 import Node, Pod
@@ -17,6 +19,7 @@ from croupier.api.kinds import PODS, RESERVATIONS
 from croupier.api.mps import Reservation
 from croupier.capacity.manager import STRATEGY, CapacityManager, UnknownNode
 from croupier.controllers.ledger import reservation_convert as wire
+from croupier.controllers.ledger.reservation_metrics import ReservationMetrics
 from croupier.controllers.shared.informer import Informer
 from croupier.core.claims import reservation, reservation_status
 from croupier.core.claims.reservation import (
@@ -56,18 +59,6 @@ _EVENTS: Final[Mapping[str, _EventKind]] = {
 _EXPIRED_EVENT: Final[_EventKind] = ("GPUReservationExpired", "Warning")
 
 
-class ReservationCounters(Protocol):
-    """Counts granted and failed Reservations."""
-
-    def granted(self) -> None: ...
-    def failed(self, reason: str) -> None: ...
-
-
-class NoReservationCounters:
-    def granted(self) -> None: ...
-    def failed(self, reason: str) -> None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class ReservationInformers:
     reservations: Informer[Reservation]
@@ -80,7 +71,7 @@ class ReservationOptions:
     strategy: Strategy = STRATEGY
     options: ControllerOptions = field(default_factory=ControllerOptions)
     clock: Clock = field(default_factory=SystemClock)
-    counts: ReservationCounters = field(default_factory=NoReservationCounters)
+    outcomes: ReservationMetrics | None = None
     metrics: ControllerMetrics = field(default_factory=ControllerMetrics)
 
 
@@ -101,6 +92,9 @@ class ReservationController:
         self._manager = manager
         self._recorder = recorder
         self._settings = settings
+        self._outcomes = settings.outcomes or ReservationMetrics(
+            CollectorRegistry(), sources.reservations.store
+        )
         self._by_node = sources.reservations.store.index(lambda item: (item.spec.node_name,))
         self._by_pod = sources.reservations.store.index(lambda item: (item.spec.pod_key,))
         self.controller: Controller[str] = Controller(
@@ -232,9 +226,9 @@ class ReservationController:
         if outcome.phase == before.last_status.phase == "Reserved":
             return  # only the pod was bound; the grant is the same
         if outcome.phase == "Reserved":
-            self._settings.counts.granted()
+            self._outcomes.granted()
         if outcome.phase == "Failed":
-            self._settings.counts.failed(outcome.reason)
+            self._outcomes.failed(outcome.reason)
         self._record(found, outcome.reason, outcome.phase, outcome.message)
 
     def _record(self, found: Reservation, reason: ReservationReason | None, phase: str, note: str) -> None:

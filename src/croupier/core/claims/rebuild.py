@@ -8,6 +8,7 @@ findings; no record can overcommit a card, and a pod's annotation can never clai
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Final
 
 from croupier.core.ledger import ledger, reported_cards, sync_cards
@@ -44,8 +45,8 @@ def rebuild(
     promised = sorted(
         (hold for hold in reservations if hold.node == node), key=lambda hold: (hold.pod, hold.name)
     )
-    in_use = (part for record in (*live, *promised) for part in record.grant)
-    cards = reported_cards.from_report(report, in_use).cards
+    recorded = (*(pod.grant for pod in live), *(hold.grant for hold in promised))
+    cards = reported_cards.from_report(report, chain.from_iterable(recorded)).cards
     pledges = {hold.pod: hold for hold in reversed(promised)}
     names = sync_cards.card_names(node, cards)
     grants = {pod.holder: allocated_grant(pod, names, pledges.get(pod.key)) for pod in live}
