@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from croupier.api import kinds
-from croupier.controllers.limits import status as wire
+from croupier.api import convert_podallocation as wire
+from croupier.api import kinds, market_pod
 from croupier.core import quantity
 from croupier.core.resizing import messages as resize_words
 from croupier.core.resizing.resize import LimitChange
@@ -459,7 +459,9 @@ async def test_a_terminating_pod_is_not_changed(limits):
 
 
 async def test_a_change_for_a_deleted_pod_does_not_reach_its_successor(limits):
-    seen = replace(wire.resize_pod(await limits.runs("web")), uid="6d2b1c0a-0000-4000-8000-000000000000")
+    seen = replace(
+        market_pod.resize_pod(await limits.runs("web")), uid="6d2b1c0a-0000-4000-8000-000000000000"
+    )
     patch = wire.resize_patch(seen, LimitChange({"main": quantity.parse("2")}))
     with pytest.raises(Invalid) as refused:
         await limits.api.patch(

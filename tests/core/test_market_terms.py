@@ -5,13 +5,14 @@ from dataclasses import replace
 import pytest
 
 from croupier.core.market import terms
-from croupier.core.market.terms import Ineligible, MarketTerms, PodShape
+from croupier.core.market.terms import MarketTerms, PodShape
+from croupier.core.model.reason import Reason
 
 CAPACITY = 800
 PLAIN = PodShape("team", request=20, original=100, labels={terms.MANAGED: "true"})
 
 
-def read(shape: PodShape = PLAIN, **annotations: str) -> MarketTerms | Ineligible:
+def read(shape: PodShape = PLAIN, **annotations: str) -> MarketTerms | Reason:
     noted = {f"mbcas.io/{name.replace('_', '-')}": value for name, value in annotations.items()}
     return terms.read(
         replace(shape, annotations=noted), capacity=CAPACITY, protected=frozenset({"kube-system"})
@@ -78,10 +79,10 @@ BAD = {
 def test_an_invalid_annotation_makes_the_pod_ineligible(annotations, sentence):
     unfit = read(**annotations)
 
-    assert isinstance(unfit, Ineligible)
+    assert isinstance(unfit, Reason)
     assert unfit.code == "BadAnnotation"
-    assert sentence in unfit.sentence
-    assert "\n" not in unfit.sentence
+    assert sentence in unfit.message
+    assert "\n" not in unfit.message
 
 
 NEVER = {
@@ -103,7 +104,7 @@ NEVER = {
 def test_ineligible_pods(shape, reason):
     unfit = read(shape)
 
-    assert isinstance(unfit, Ineligible)
+    assert isinstance(unfit, Reason)
     assert unfit.code == reason
     assert str(unfit).startswith(f"{reason}: ")
 

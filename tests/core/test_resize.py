@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from croupier.core import quantity
 from croupier.core.market import units
 from croupier.core.market.terms import PodShape
+from croupier.core.model.reason import Reason
 from croupier.core.quantity import Quantity
 from croupier.core.resizing import messages as resize_words
+from croupier.core.resizing import model as resize_model
 from croupier.core.resizing import resize
 from croupier.core.resizing.model import (
     DesiredLimit,
@@ -21,6 +23,7 @@ from croupier.core.resizing.model import (
     ResizeContainer,
     ResizeInputs,
     ResizePod,
+    ResizeVerdict,
 )
 
 NOW = datetime(2030, 1, 31, 12, tzinfo=UTC)
@@ -45,8 +48,16 @@ def desired_limit(millis: int = 500, **changes: Any) -> DesiredLimit:
 
 
 def last_status(code: str = "Resizing", millis: int = 500, **changes: Any) -> LastStatus:
-    phase: Any = {"Enforced": "Applied"}.get(code, "Failed" if code in resize_words.RETRIED else "Pending")
-    made = LastStatus(phase, code, "", "uid-1", cpu(millis), 1, {"main": cpu(500)}, restarts=0, attempted=NOW)
+    phase: Any = {"Enforced": "Applied"}.get(code, "Failed" if code in resize_model.RETRIED else "Pending")
+    made = LastStatus(
+        ResizeVerdict(phase, Reason(code)),
+        "uid-1",
+        cpu(millis),
+        1,
+        {"main": cpu(500)},
+        restarts=0,
+        attempted=NOW,
+    )
     return replace(made, **changes)
 
 
@@ -103,10 +114,10 @@ def resize_inputs(draw: Any) -> ResizeInputs:
     )
     total = Quantity(sum(one.limit.nanos for one in held))
     desired = draw(st.just(total) | st.just(total) | limits)
+    codes = ["", "Recorded", *sorted(resize_words.SET_AFTER_WRITE | resize_model.RETRIED)]
+    code = draw(st.sampled_from(codes))
     before = LastStatus(
-        draw(st.sampled_from(["Pending", "Applied", "Failed"])),
-        draw(st.sampled_from(["", "Recorded", *sorted(resize_words.SET_AFTER_WRITE | resize_words.RETRIED)])),
-        "earlier",
+        ResizeVerdict(draw(st.sampled_from(["Pending", "Applied", "Failed"])), Reason(code, "earlier")),
         draw(st.sampled_from(["", "uid-1", "uid-1", "uid-1", "uid-0"])),
         draw(st.sampled_from([None, desired, desired, cpu(50)])),
         draw(st.sampled_from([None, 1, 1, 2])),
@@ -295,9 +306,9 @@ def test_the_reason_fits_into_the_status(scene):
     verdict = resize.decide(scene).verdict
     assert verdict.code.isalnum()
     assert verdict.code[0].isupper()
-    assert verdict.reason.startswith(f"{verdict.code}: ")
-    assert "\n" not in verdict.reason
-    assert len(verdict.reason) <= 1024
+    assert str(verdict.reason).startswith(f"{verdict.code}: ")
+    assert "\n" not in str(verdict.reason)
+    assert len(str(verdict.reason)) <= 1024
 
 
 @given(resize_inputs())
@@ -321,9 +332,7 @@ def written(scene: ResizeInputs, decision: resize.ResizeDecision) -> LastStatus:
     before, verdict = scene.desired_limit.last_status, decision.verdict
     keeps = before.uid == decision.uid and before.originals
     return LastStatus(
-        verdict.phase,
-        verdict.code,
-        verdict.sentence,
+        verdict,
         decision.uid,
         scene.desired_limit.desired,
         scene.desired_limit.generation,
@@ -363,8 +372,8 @@ def test_every_refusal_of_the_api_server_has_a_code_and_is_retried(answer, reaso
 def test_a_long_message_is_shortened_to_one_line():
     verdict = resize_words.refused(422, "no\n" * 2000)
 
-    assert len(verdict.reason) < 1024
-    assert "\n" not in verdict.reason
+    assert len(str(verdict.reason)) < 1024
+    assert "\n" not in str(verdict.reason)
 
 
 def decided(asked: DesiredLimit, seen: ResizePod | None, **changes: Any) -> resize.ResizeDecision:

@@ -110,10 +110,10 @@ class PodAllocationMachine(RuleBasedStateMachine):
         told, changes = self.desired_limit.last_status, self.changes
         assert self.pod.reported is not None
         if self.desired_limit.desired > MOST:
-            assert told.code == "Infeasible"
+            assert told.verdict.code == "Infeasible"
             assert self.pod.reported <= MOST
             return
-        assert told.phase == "Applied", told
+        assert told.verdict.phase == "Applied", told
         assert self.pod.reported == self.desired_limit.desired
         self.we_look(due=True, crash="")
         assert (self.desired_limit.last_status, self.changes) == (told, changes), "nothing more changes"
@@ -136,9 +136,7 @@ class PodAllocationMachine(RuleBasedStateMachine):
     def _told(self, decision: ResizeDecision) -> LastStatus:
         before, verdict = self.desired_limit.last_status, decision.verdict
         return LastStatus(
-            verdict.phase,
-            verdict.code,
-            verdict.sentence,
+            verdict,
             decision.uid,
             self.desired_limit.desired,
             self.desired_limit.generation,

@@ -1,4 +1,4 @@
-"""Convert a Pod for the CPU market: its CPU limit, and what decides whether the limit may change.
+"""Convert a Pod for the market and for resizes: its CPU limit, and what decides whether it may change.
 
 The limit of a pod is the sum over its containers and sidecars. Other init containers have finished before the
 limit can change.
@@ -7,12 +7,13 @@ limit can change.
 from collections.abc import Mapping
 from typing import Final, cast
 
-from croupier.api.core_v1 import Container, ContainerStatus, Pod, ResourceRequirements
+from croupier.api.core_v1 import Container, ContainerStatus, Pod, PodCondition, ResourceRequirements
 from croupier.core import quantity
 from croupier.core.market import units
 from croupier.core.market.terms import PodShape, QoS, SpecialPodKind
 from croupier.core.pods import effective_requests
 from croupier.core.quantity import Quantity
+from croupier.core.resizing.model import ResizeCondition, ResizeContainer, ResizePod
 
 CPU: Final = "cpu"
 MIRROR: Final = "kubernetes.io/config.mirror"
@@ -43,14 +44,10 @@ def limit(pod: Pod) -> int:
 
 def applied(pod: Pod) -> int | None:
     """The CPU limit that the kubelet enforces, in quanta. None until it is reported for every container."""
-    reported = container_statuses(pod)
-    amounts = []
-    for container in limited_containers(pod):
-        resources = reported[container.name].resources if container.name in reported else None
-        if resources is None or CPU not in resources.limits:
-            return None
-        amounts.append(_cpu(resources.limits))
-    return units.at_least(_sum(amounts))
+    statuses = container_statuses(pod)
+    amounts = [_reported(statuses.get(container.name)) for container in limited_containers(pod)]
+    known = [amount for amount in amounts if amount is not None]
+    return units.at_least(_sum(known)) if len(known) == len(amounts) else None
 
 
 def request(pod: Pod) -> int:
@@ -75,6 +72,62 @@ def shape(pod: Pod, original: int | None = None) -> PodShape:
         restarting=tuple(container.name for container in containers if restarts(container)),
         autoscaler=_autoscaler(pod.metadata.annotations),
     )
+
+
+def resize_pod(pod: Pod) -> ResizePod:
+    meta, status = pod.metadata, pod.status
+    statuses = container_statuses(pod)
+    return ResizePod(
+        meta.uid,
+        tuple(_container(container, statuses.get(container.name)) for container in limited_containers(pod)),
+        shape(pod),
+        node=pod.spec.node_name,
+        generation=meta.generation,
+        observed=status.observed_generation,
+        phase=status.phase,
+        terminating=meta.deletion_timestamp is not None,
+        pod_level=bool(pod.spec.resources.limits or pod.spec.resources.requests),
+        pending=_condition(status.conditions, "PodResizePending"),
+        in_progress=_condition(status.conditions, "PodResizeInProgress"),
+    )
+
+
+def _container(spec: Container, status: ContainerStatus | None) -> ResizeContainer:
+    return ResizeContainer(
+        spec.name,
+        limit=_cpu(spec.resources.limits),
+        request=requested(spec.resources),
+        reported=_reported(status),
+        state=_state(status),
+        restarts=0 if status is None else status.restart_count,
+        restarting=restarts(spec),
+        sidecar=spec.is_sidecar,
+    )
+
+
+def _reported(status: ContainerStatus | None) -> Quantity | None:
+    if status is None or status.resources is None or CPU not in status.resources.limits:
+        return None
+    return _cpu(status.resources.limits)
+
+
+def _state(status: ContainerStatus | None) -> str:
+    """Why it is not running; empty while it runs."""
+    if status is None:
+        return "not started"
+    state = status.state
+    if state.running is not None:
+        return ""
+    if state.terminated is not None:
+        return state.terminated.reason or "terminated"
+    return (state.waiting.reason if state.waiting is not None else "") or "waiting"
+
+
+def _condition(conditions: tuple[PodCondition, ...], kind: str) -> ResizeCondition | None:
+    for condition in conditions:
+        if condition.type == kind and condition.status == "True":
+            return ResizeCondition(condition.reason, condition.message, condition.observed_generation)
+    return None
 
 
 def _kind(pod: Pod) -> SpecialPodKind:

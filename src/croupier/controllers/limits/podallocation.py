@@ -15,17 +15,17 @@ from typing import Any, Final
 import structlog
 from prometheus_client import CollectorRegistry
 
+from croupier.api import convert_podallocation as wire
+from croupier.api import market_pod
 from croupier.api.core_v1 import Pod
 from croupier.api.kinds import POD_ALLOCATIONS, PODS
 from croupier.api.mbcas import PodAllocation
-from croupier.controllers.limits import status as wire
 from croupier.controllers.limits.metrics import PodAllocationMetrics
 from croupier.controllers.shared.informer import Informer
 from croupier.core.resizing import messages as resize_messages
 from croupier.core.resizing import model as resize_model
 from croupier.core.resizing import resize
-from croupier.core.resizing.messages import ResizeVerdict
-from croupier.core.resizing.model import DesiredLimit, ResizeInputs
+from croupier.core.resizing.model import DesiredLimit, ResizeInputs, ResizeVerdict
 from croupier.core.resizing.resize import LimitChange, ResizeDecision
 from croupier.kube.cache import store
 from croupier.kube.client.api_client import Client, PatchType
@@ -120,7 +120,7 @@ class PodAllocationController:
         try:
             if pod is not None:
                 allocation = await self._owned(key, allocation, pod)
-            return await self._move(key, allocation, None if pod is None else wire.resize_pod(pod))
+            return await self._move(key, allocation, None if pod is None else market_pod.resize_pod(pod))
         except NotFound:
             return DONE  # the PodAllocation was deleted
 
@@ -150,8 +150,9 @@ class PodAllocationController:
             refusal = await self._resize(key, scene.desired_limit, pod, decision.change)
             decision = decision if refusal is None else resize.after_refusal(decision, refusal)
         decision = await self._named(allocation, scene, decision)
-        self._count(key, allocation, decision)
-        await self._tell(key, allocation, decision)
+        before = scene.desired_limit.last_status.verdict
+        self._count(key, allocation, before, decision)
+        await self._tell(key, allocation, before, decision)
         return Result(self._again(key, decision))
 
     def _scene(self, key: Key, allocation: PodAllocation, pod: resize_model.ResizePod | None) -> ResizeInputs:
@@ -205,7 +206,7 @@ class PodAllocationController:
         self, allocation: PodAllocation, scene: ResizeInputs, decision: ResizeDecision
     ) -> ResizeDecision:
         """Name the other writer, if the pod's managed fields have it."""
-        news = decision.verdict.code != scene.desired_limit.last_status.code
+        news = decision.verdict.code != scene.desired_limit.last_status.verdict.code
         if scene.pod is None or decision.verdict.code != "ForeignWriter" or not news:
             return decision
         try:
@@ -217,11 +218,12 @@ class PodAllocationController:
         by = _last_writer(raw)
         return replace(decision, verdict=resize_messages.foreign(scene.desired_limit, scene.pod, by))
 
-    def _count(self, key: Key, allocation: PodAllocation, decision: ResizeDecision) -> None:
+    def _count(
+        self, key: Key, allocation: PodAllocation, before: ResizeVerdict, decision: ResizeDecision
+    ) -> None:
         """Record metrics, and count consecutive failures for the backoff."""
         now, verdict = self._settings.clock.monotonic(), decision.verdict
-        word = allocation.status.reason.partition(":")[0]
-        news = (verdict.phase, verdict.code) != (allocation.status.phase, word)
+        news = (verdict.phase, verdict.code) != (before.phase, before.code)
         if verdict.phase == "Failed" and news:
             self._metrics.failed(verdict.code)
         if verdict.phase == "Applied" and key in self._asked:
@@ -239,21 +241,22 @@ class PodAllocationController:
             return max(0.0, failure.due - self._settings.clock.monotonic())
         return decision.again
 
-    async def _tell(self, key: Key, allocation: PodAllocation, decision: ResizeDecision) -> None:
+    async def _tell(
+        self, key: Key, allocation: PodAllocation, before: ResizeVerdict, decision: ResizeDecision
+    ) -> None:
         status = wire.new_status(allocation, decision, self._now())
         if status == allocation.status:
             return
         await self._patch(key, wire.status_patch(allocation, status), subresource="status")
         self._metrics.wrote()
-        before = (allocation.status.phase, allocation.status.reason.partition(":")[0])
         verdict = decision.verdict
         moved = status.applied_cpu_limit != allocation.status.applied_cpu_limit and verdict.phase == "Applied"
-        if before != (verdict.phase, verdict.code) or moved:
+        if (before.phase, before.code) != (verdict.phase, verdict.code) or moved:
             self._record(allocation, verdict)
 
     def _record(self, allocation: PodAllocation, verdict: ResizeVerdict) -> None:
         about = events.reference_to(POD_ALLOCATIONS, allocation)
-        note = verdict.reason.partition(": ")[2]
+        note = verdict.reason.message
         if verdict.phase == "Applied":
             self._recorder.record(about, "Resized", note, action="Resize")
         elif verdict.phase == "Failed":

@@ -109,7 +109,6 @@ class NotManaged:
 
     key: str
     uid: str
-    code: str
     sentence: str
 
 

@@ -16,14 +16,15 @@ from croupier.core.market.model import (
     PodRecord,
 )
 from croupier.core.market.policy import MarketPolicy
-from croupier.core.market.terms import Ineligible, MarketTerms
+from croupier.core.market.terms import MarketTerms
 from croupier.core.market.units import MICROS
+from croupier.core.model.reason import Reason
 
 
 @dataclass(frozen=True, slots=True)
 class PodState:
     pod: MarketPod
-    terms: MarketTerms | Ineligible
+    terms: MarketTerms | Reason
     record: PodRecord
     current: int
     """The last decided limit."""
@@ -113,9 +114,7 @@ def _pod_state(
     )
 
 
-def _ask(
-    estimates: Mapping[str, DemandEstimate], allowed: MarketTerms | Ineligible, policy: MarketPolicy
-) -> int:
+def _ask(estimates: Mapping[str, DemandEstimate], allowed: MarketTerms | Reason, policy: MarketPolicy) -> int:
     elastic = isinstance(allowed, MarketTerms) and allowed.book == "elastic"
     headroom = policy.elastic_headroom if elastic else policy.latency_headroom
     return units.covering_quanta(sum(estimate.demand for estimate in estimates.values()) * headroom // 1000)
@@ -143,7 +142,7 @@ def _history(
     return replace(before, throttled=throttled, started=max([before.started, *restarts]))
 
 
-def _window(allowed: MarketTerms | Ineligible, policy: MarketPolicy) -> int:
+def _window(allowed: MarketTerms | Reason, policy: MarketPolicy) -> int:
     elastic = isinstance(allowed, MarketTerms) and allowed.book == "elastic"
     return policy.elastic_peaks if elastic else policy.latency_peaks
 

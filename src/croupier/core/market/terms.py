@@ -10,6 +10,8 @@ from typing import Final, Literal, TypeAlias, cast
 
 from croupier.core import quantity
 from croupier.core.market import units
+from croupier.core.model import name_list
+from croupier.core.model.reason import Reason
 from croupier.core.quantity import InvalidQuantityError
 
 MANAGED: Final = "mbcas.io/managed"
@@ -28,18 +30,6 @@ SpecialPodKind: TypeAlias = Literal["", "static", "mirror", "Windows"]
 
 _THOUSANDTHS: Final = re.compile(r"(?P<whole>[0-9]{1,4})(?:\.(?P<part>[0-9]{1,3}))?")
 _PERCENT: Final = re.compile(r"(?P<whole>[0-9]{1,2})(?:\.(?P<part>[0-9]))? ?%")
-_MAX_SHOWN: Final = 40
-
-
-@dataclass(frozen=True, slots=True)
-class Ineligible:
-    """`word` is a stable reason for programs; `sentence` is a message for people."""
-
-    code: str
-    sentence: str
-
-    def __str__(self) -> str:
-        return f"{self.code}: {self.sentence}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,35 +72,33 @@ class _InvalidAnnotationError(Exception):
     """The message about an invalid annotation."""
 
 
-def not_resizable(shape: PodShape) -> Ineligible | None:
+def not_resizable(shape: PodShape) -> Reason | None:
     """Why this pod's limit cannot be changed, by the market or by hand; None if it can."""
     if shape.kind:
-        return Ineligible(f"{shape.kind.capitalize()}Pod", f"{shape.kind} pods cannot be resized in place")
+        return Reason(f"{shape.kind.capitalize()}Pod", f"{shape.kind} pods cannot be resized in place")
     if shape.qos == "BestEffort":
-        return Ineligible("BestEffort", "a pod without requests and limits has no CPU limit to change")
+        return Reason("BestEffort", "a pod without requests and limits has no CPU limit to change")
     if shape.unlimited:
         names = ", ".join(shape.unlimited)
-        return Ineligible(
-            "NoCPULimit", f"no CPU limit in container {names}; an added limit cannot be removed"
-        )
+        return Reason("NoCPULimit", f"no CPU limit in container {names}; an added limit cannot be removed")
     return _needs_opt_in(shape)
 
 
-def _needs_opt_in(shape: PodShape) -> Ineligible | None:
+def _needs_opt_in(shape: PodShape) -> Reason | None:
     """Changes that are possible, but need an opt-in or conflict with another autoscaler."""
     if shape.qos == "Guaranteed" and not _opted_in(shape, ALLOW_GUARANTEED):
-        return Ineligible(
+        return Reason(
             "Guaranteed",
             f'its QoS class is Guaranteed; set {ALLOW_GUARANTEED}: "true" to change requests with limits',
         )
     if shape.restarting and not _opted_in(shape, ALLOW_RESTART):
         names = ", ".join(shape.restarting)
-        return Ineligible(
+        return Reason(
             "RestartPolicy",
             f'container {names} restarts when its CPU changes; set {ALLOW_RESTART}: "true" to accept that',
         )
     if shape.autoscaler:
-        return Ineligible(
+        return Reason(
             "Autoscaler",
             f"VerticalPodAutoscaler {shape.autoscaler} sets the same limit; use only one of the two",
         )
@@ -124,20 +112,18 @@ def lowest_limit(shape: PodShape) -> int:
     return max(1, shape.request + (1 if shape.memory_pinned else 0))
 
 
-def read(
-    shape: PodShape, *, capacity: int, protected: frozenset[str] = frozenset()
-) -> MarketTerms | Ineligible:
+def read(shape: PodShape, *, capacity: int, protected: frozenset[str] = frozenset()) -> MarketTerms | Reason:
     """The owner's terms, or why the market does not manage the pod. By default a limit ends at `capacity`."""
     if shape.labels.get(MANAGED) != "true":
-        return Ineligible("NotManaged", f'it does not have the label {MANAGED}: "true"')
+        return Reason("NotManaged", f'it does not have the label {MANAGED}: "true"')
     if shape.namespace in protected:
-        return Ineligible("Protected", f"the market never manages pods of namespace {shape.namespace}")
+        return Reason("Protected", f"the market never manages pods of namespace {shape.namespace}")
     if unfit := not_resizable(shape):
         return unfit
     try:
         return _terms(shape, capacity)
     except _InvalidAnnotationError as unreadable:
-        return Ineligible("BadAnnotation", str(unreadable))
+        return Reason("BadAnnotation", str(unreadable))
 
 
 def _terms(shape: PodShape, capacity: int) -> MarketTerms:
@@ -187,7 +173,8 @@ def _cpu(name: str, shape: PodShape, *, up: bool) -> int:
     quanta = units.at_least(amount) if up else units.at_most(amount)
     if quanta < 1:
         raise _InvalidAnnotationError(
-            f'annotation {name} is {_quoted(written)}: it must be at least 10m of CPU, such as "500m" or "2"'
+            f"annotation {name} is {name_list.quoted(written)}:"
+            ' it must be at least 10m of CPU, such as "500m" or "2"'
         )
     return quanta
 
@@ -195,7 +182,7 @@ def _cpu(name: str, shape: PodShape, *, up: bool) -> int:
 def _class(written: str) -> PodClass:
     if written not in ("latency", "elastic"):
         raise _InvalidAnnotationError(
-            f"annotation {CLASS} is {_quoted(written)}: it must be latency or elastic"
+            f"annotation {CLASS} is {name_list.quoted(written)}: it must be latency or elastic"
         )
     return cast("PodClass", written)
 
@@ -206,7 +193,7 @@ def _weight(written: str) -> int:
     weight = _thousandths(match) if match else 0
     if not 1 <= weight <= 1_000_000:
         raise _InvalidAnnotationError(
-            f"annotation {WEIGHT} is {_quoted(written)}:"
+            f"annotation {WEIGHT} is {name_list.quoted(written)}:"
             ' it must be a number above 0 and up to 1000, such as "2" or "0.5"'
         )
     return weight
@@ -219,7 +206,7 @@ def _target(written: str) -> int:
     match = _THOUSANDTHS.fullmatch(written)
     if match is None or _thousandths(match) >= 1000:
         raise _InvalidAnnotationError(
-            f"annotation {THROTTLE_TARGET} is {_quoted(written)}:"
+            f"annotation {THROTTLE_TARGET} is {name_list.quoted(written)}:"
             ' it must be a share of periods below 1, such as "5%" or "0.05"'
         )
     return _thousandths(match)
@@ -232,12 +219,6 @@ def _thousandths(match: re.Match[str]) -> int:
 def _flag(name: str, written: str) -> bool:
     if written not in ("true", "false"):
         raise _InvalidAnnotationError(
-            f'annotation {name} is {_quoted(written)}: it must be "true" or "false"'
+            f'annotation {name} is {name_list.quoted(written)}: it must be "true" or "false"'
         )
     return written == "true"
-
-
-def _quoted(written: str) -> str:
-    """Quoted, on one line and shortened."""
-    short = written if len(written) <= _MAX_SHOWN else f"{written[:_MAX_SHOWN]}…"
-    return f'"{repr(short)[1:-1]}"'

@@ -24,7 +24,8 @@ from croupier.core.market.model import (
 )
 from croupier.core.market.pod_state import PodState
 from croupier.core.market.policy import MarketPolicy
-from croupier.core.market.terms import Ineligible, MarketTerms
+from croupier.core.market.terms import MarketTerms
+from croupier.core.model.reason import Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +149,8 @@ def _reason(entry: PodState, share: Share, book: _ClearedBook) -> str:
 
 
 def _not_participating(entry: PodState) -> MarketDecision:
-    if isinstance(entry.terms, Ineligible):
-        return NotManaged(entry.pod.key, entry.pod.uid, entry.terms.code, entry.terms.sentence)
+    if isinstance(entry.terms, Reason):
+        return NotManaged(entry.pod.key, entry.pod.uid, str(entry.terms))
     reason = (
         "it is paused by its owner"
         if entry.terms.paused

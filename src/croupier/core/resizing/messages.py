@@ -1,12 +1,19 @@
 """The messages of a PodAllocation's status: a stable reason for programs and a sentence for people."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from croupier.core.market import units
+from croupier.core.model.reason import Reason
 from croupier.core.quantity import Quantity
-from croupier.core.resizing.model import DUPLICATE, DesiredLimit, Phase, ResizeContainer, ResizePod
+from croupier.core.resizing.model import (
+    DUPLICATE,
+    DesiredLimit,
+    Phase,
+    ResizeContainer,
+    ResizePod,
+    ResizeVerdict,
+)
 
 MAX_LENGTH: Final = 900
 SET_AFTER_WRITE: Final = frozenset(
@@ -22,48 +29,22 @@ SET_AFTER_WRITE: Final = frozenset(
     }
 )
 """Reasons that are set only while the pod's spec is ours: if it differs now, another client changed it."""
-RETRIED: Final = frozenset(
-    {
-        "Infeasible",
-        "ForeignWriter",
-        "QuotaExceeded",
-        "LimitRange",
-        "NotPermitted",
-        "NodeCapacity",
-        "Refused",
-        "Invalid",
-        "Conflict",
-        "NoResize",
-        "Unavailable",
-    }
-)
-"""Reasons that are retried with backoff: no event reports that the cause is gone."""
-
-
-@dataclass(frozen=True, slots=True)
-class ResizeVerdict:
-    phase: Phase
-    code: str
-    sentence: str
-
-    @property
-    def reason(self) -> str:
-        """The status text: one line of bounded length."""
-        line = " ".join(self.sentence.split())
-        short = line if len(line) <= MAX_LENGTH else f"{line[: MAX_LENGTH - 1]}…"
-        return f"{self.code}: {short}" if short else self.code
-
-    @property
-    def retried(self) -> bool:
-        return self.code in RETRIED
 
 
 def pending(code: str, sentence: str) -> ResizeVerdict:
-    return ResizeVerdict("Pending", code, sentence)
+    return _verdict("Pending", code, sentence)
 
 
 def failed(code: str, sentence: str) -> ResizeVerdict:
-    return ResizeVerdict("Failed", code, sentence)
+    return _verdict("Failed", code, sentence)
+
+
+def _verdict(phase: Phase, code: str, sentence: str) -> ResizeVerdict:
+    """The message is one line of bounded length."""
+    line = " ".join(sentence.split())
+    return ResizeVerdict(
+        phase, Reason(code, line if len(line) <= MAX_LENGTH else f"{line[: MAX_LENGTH - 1]}…")
+    )
 
 
 def other_namespace(desired_limit: DesiredLimit) -> ResizeVerdict:
@@ -168,7 +149,7 @@ def not_enforced(desired: Quantity, pod: ResizePod) -> ResizeVerdict:
 
 
 def enforced(desired: Quantity, pod: ResizePod) -> ResizeVerdict:
-    return ResizeVerdict("Applied", "Enforced", f"the kubelet of {pod.node} reports {desired}")
+    return _verdict("Applied", "Enforced", f"the kubelet of {pod.node} reports {desired}")
 
 
 def infeasible(message: str, back: Quantity | None) -> ResizeVerdict:

@@ -7,10 +7,27 @@ from typing import Final, Literal, TypeAlias
 
 from croupier.core.market import units
 from croupier.core.market.terms import PodShape
+from croupier.core.model.reason import Reason
 from croupier.core.quantity import ZERO, Quantity
 
 Phase: TypeAlias = Literal["Pending", "Applied", "Failed"]
 DUPLICATE: Final = "DuplicateAllocation"
+RETRIED: Final = frozenset(
+    {
+        "Infeasible",
+        "ForeignWriter",
+        "QuotaExceeded",
+        "LimitRange",
+        "NotPermitted",
+        "NodeCapacity",
+        "Refused",
+        "Invalid",
+        "Conflict",
+        "NoResize",
+        "Unavailable",
+    }
+)
+"""Reasons that are retried with backoff: no event reports that the cause is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +92,27 @@ class ResizePod:
 
 
 @dataclass(frozen=True, slots=True)
+class ResizeVerdict:
+    phase: Phase
+    reason: Reason
+
+    @property
+    def code(self) -> str:
+        return self.reason.code
+
+    @property
+    def retried(self) -> bool:
+        return self.code in RETRIED
+
+
+_NO_VERDICT: Final = ResizeVerdict("Pending", Reason())
+
+
+@dataclass(frozen=True, slots=True)
 class LastStatus:
     """The status of the PodAllocation as it was last written."""
 
-    phase: Phase = "Pending"
-    code: str = ""
-    sentence: str = ""
+    verdict: ResizeVerdict = _NO_VERDICT
     uid: str = ""
     desired: Quantity | None = None
     generation: int | None = None
@@ -116,7 +148,7 @@ class DesiredLimit:
     @property
     def is_active(self) -> bool:
         """It has resized the pod before."""
-        return bool(self.last_status.originals) and self.last_status.code != DUPLICATE
+        return bool(self.last_status.originals) and self.last_status.verdict.code != DUPLICATE
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,13 @@ from croupier.core.market import clearing, terms, units
 from croupier.core.market.clearing import ContainerBid
 from croupier.core.quantity import Quantity
 from croupier.core.resizing import messages
-from croupier.core.resizing.messages import ResizeVerdict
-from croupier.core.resizing.model import DesiredLimit, ResizeCondition, ResizeInputs, ResizePod
+from croupier.core.resizing.model import (
+    DesiredLimit,
+    ResizeCondition,
+    ResizeInputs,
+    ResizePod,
+    ResizeVerdict,
+)
 
 KUBELET_TIMEOUT: Final = timedelta(seconds=60)
 """How long the kubelet may take to report a resize before it counts as failed."""
@@ -130,7 +135,7 @@ def _permanent_failure(desired_limit: DesiredLimit, pod: ResizePod) -> ResizeVer
     if pod.pod_level:
         return messages.pod_level()
     if unfit := terms.not_resizable(pod.shape):
-        return messages.failed(unfit.code, unfit.sentence)
+        return messages.failed(unfit.code, unfit.message)
     if (
         not desired_limit.desired.nanos > 0
         or units.to_quantity(units.at_most(desired_limit.desired)) != desired_limit.desired
@@ -164,10 +169,10 @@ def _resize_to(
         and last.generation == desired_limit.generation
         and last.desired == desired_limit.desired
     )
-    if current and last.code in messages.SET_AFTER_WRITE:
+    if current and last.verdict.code in messages.SET_AFTER_WRITE:
         return replace(known, verdict=messages.foreign(desired_limit, pod))
-    if current and last.code in messages.RETRIED and not scene.due:
-        return replace(known, verdict=ResizeVerdict(last.phase, last.code, last.sentence))
+    if current and last.verdict.retried and not scene.due:
+        return replace(known, verdict=last.verdict)
     if not last.originals:
         return replace(known, again=0.0)
     return replace(
@@ -220,7 +225,7 @@ def _infeasible(
     last = scene.desired_limit.last_status
     verdict = messages.infeasible(said.message, pod.reported)
     before = (
-        last.code == "Infeasible"
+        last.verdict.code == "Infeasible"
         and last.uid == pod.uid
         and last.generation == scene.desired_limit.generation
     )

@@ -14,6 +14,7 @@ from croupier.api.mbcas import PodAllocation
 from croupier.core import quantity
 from croupier.core.market import cpu_supply, model, terms, units
 from croupier.core.market.estimation import CPUSample
+from croupier.core.model import reason
 from croupier.core.quantity import InvalidQuantityError, Quantity
 from croupier.core.resizing.model import DUPLICATE
 from croupier.kube.cache.store import Store, StoreIndex
@@ -88,7 +89,7 @@ class MarketNodeView:
             (
                 allocation
                 for allocation in allocations
-                if allocation.status.reason.partition(":")[0] != DUPLICATE
+                if reason.parse(allocation.status.reason).code != DUPLICATE
             ),
             None,
         )

@@ -80,9 +80,7 @@ def _pod(
         demand=_millis(sum(estimate.demand for estimate in estimates)),
         throttled_percent=max((estimate.throttling for estimate in estimates), default=0) / 10,
         moves=isinstance(decision, SetLimit),
-        why=f"{decision.code}: {decision.sentence}"
-        if isinstance(decision, NotManaged)
-        else decision.sentence,
+        why=decision.sentence,
     )
 
 

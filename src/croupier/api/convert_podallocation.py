@@ -1,4 +1,4 @@
-"""Converts PodAllocations and pods between API types and the values of core/resizing."""
+"""Convert a PodAllocation to the values of core/resizing, and a decision to its status and patches."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -6,18 +6,16 @@ from typing import Any, Final
 
 import msgspec
 
-from croupier.api import market_pod, meta
-from croupier.api.core_v1 import Container as WireContainer
-from croupier.api.core_v1 import ContainerStatus, Pod, PodCondition, ResourceRequirements
+from croupier.api import meta
+from croupier.api.core_v1 import Pod
 from croupier.api.market_pod import CPU
 from croupier.api.mbcas import PodAllocation, PodAllocationStatus
 from croupier.api.meta import Condition, OwnerReference
 from croupier.core import quantity
+from croupier.core.model import reason
 from croupier.core.model.condition import ConditionStatus, DesiredCondition
 from croupier.core.quantity import ZERO, Quantity
-from croupier.core.resizing import model as resize_model
-from croupier.core.resizing.messages import ResizeVerdict
-from croupier.core.resizing.model import DesiredLimit, LastStatus, ResizeContainer
+from croupier.core.resizing.model import DesiredLimit, LastStatus, ResizePod, ResizeVerdict
 from croupier.core.resizing.resize import LimitChange, ResizeDecision
 from croupier.kube.client.resource import Raw
 
@@ -47,12 +45,9 @@ def desired_limit(allocation: PodAllocation, now: datetime) -> DesiredLimit:
 
 
 def _last_status(status: PodAllocationStatus) -> LastStatus:
-    word, _, sentence = status.reason.partition(": ")
     judged = status.observed_desired_cpu_limit
     return LastStatus(
-        status.phase,
-        word,
-        sentence,
+        ResizeVerdict(status.phase, reason.parse(status.reason)),
         status.pod_uid,
         desired=None if judged is None else quantity.parse(judged),
         generation=status.observed_generation,
@@ -60,68 +55,6 @@ def _last_status(status: PodAllocationStatus) -> LastStatus:
         restarts=status.observed_restarts,
         attempted=status.last_attempt_time,
     )
-
-
-def resize_pod(pod: Pod) -> resize_model.ResizePod:
-    meta, status = pod.metadata, pod.status
-    statuses = market_pod.container_statuses(pod)
-    return resize_model.ResizePod(
-        meta.uid,
-        tuple(
-            _container(container, statuses.get(container.name))
-            for container in market_pod.limited_containers(pod)
-        ),
-        market_pod.shape(pod),
-        node=pod.spec.node_name,
-        generation=meta.generation,
-        observed=status.observed_generation,
-        phase=status.phase,
-        terminating=meta.deletion_timestamp is not None,
-        pod_level=bool(pod.spec.resources.limits or pod.spec.resources.requests),
-        pending=_condition(status.conditions, "PodResizePending"),
-        in_progress=_condition(status.conditions, "PodResizeInProgress"),
-    )
-
-
-def _container(spec: WireContainer, status: ContainerStatus | None) -> ResizeContainer:
-    limits = spec.resources.limits
-    return ResizeContainer(
-        spec.name,
-        limit=quantity.parse(limits.get(CPU, "0")),
-        request=market_pod.requested(spec.resources),
-        reported=None if status is None else _reported(status.resources),
-        state=_state(status),
-        restarts=0 if status is None else status.restart_count,
-        restarting=market_pod.restarts(spec),
-        sidecar=spec.is_sidecar,
-    )
-
-
-def _reported(resources: ResourceRequirements | None) -> Quantity | None:
-    if resources is None or CPU not in resources.limits:
-        return None
-    return quantity.parse(resources.limits[CPU])
-
-
-def _state(status: ContainerStatus | None) -> str:
-    """Why it is not running; empty while it runs."""
-    if status is None:
-        return "not started"
-    state = status.state
-    if state.running is not None:
-        return ""
-    if state.terminated is not None:
-        return state.terminated.reason or "terminated"
-    return (state.waiting.reason if state.waiting is not None else "") or "waiting"
-
-
-def _condition(conditions: tuple[PodCondition, ...], kind: str) -> resize_model.ResizeCondition | None:
-    for condition in conditions:
-        if condition.type == kind and condition.status == "True":
-            return resize_model.ResizeCondition(
-                condition.reason, condition.message, condition.observed_generation
-            )
-    return None
 
 
 def new_status(allocation: PodAllocation, decision: ResizeDecision, now: datetime) -> PodAllocationStatus:
@@ -134,7 +67,7 @@ def new_status(allocation: PodAllocation, decision: ResizeDecision, now: datetim
     new = msgspec.structs.replace(
         old,
         phase=verdict.phase,
-        reason=verdict.reason,
+        reason=str(verdict.reason),
         applied_cpu_limit=None if applied is None else str(applied),
         observed_desired_cpu_limit=str(judged),
         observed_generation=allocation.metadata.generation,
@@ -167,7 +100,7 @@ def _conditions(allocation: PodAllocation, verdict: ResizeVerdict, now: datetime
     """So that `kubectl wait --for=condition=Applied` works."""
     old = allocation.status.conditions
     holds = _CONDITION_STATUS[verdict.phase]
-    desired = DesiredCondition(CONDITION, holds, verdict.code, verdict.reason.partition(": ")[2])
+    desired = DesiredCondition(CONDITION, holds, verdict.code, verdict.reason.message)
     ours = meta.updated_condition(desired, old, now, allocation.metadata.generation)
     return (*(condition for condition in old if condition.type != CONDITION), ours)
 
@@ -193,7 +126,7 @@ def _version_guard(allocation: PodAllocation) -> Raw:
     return {"metadata": {"resourceVersion": allocation.metadata.resource_version}}
 
 
-def resize_patch(pod: resize_model.ResizePod, change: LimitChange) -> Raw:
+def resize_patch(pod: ResizePod, change: LimitChange) -> Raw:
     """A strategic merge patch of these containers' CPU only, guarded by the pod's UID."""
     lists: dict[str, list[Raw]] = {}
     for container in pod.containers:
