@@ -3,9 +3,13 @@
 import json
 import subprocess
 import sys
+from typing import get_args
 
 import pytest
 
+from croupier.capacity.manager import CapacityManagerKind
+from croupier.cli import terminal
+from croupier.core.placement.card_selection import Strategy
 from tests.cli.command import CROUPIER
 
 
@@ -61,3 +65,8 @@ def test_help_does_not_import_heavy_dependencies():
     assert {
         name for name in loaded if name.startswith("croupier.") and not name.startswith("croupier.cli")
     } == set()
+
+
+def test_the_options_offer_every_choice():
+    assert set(terminal.STRATEGIES) == set(get_args(Strategy))
+    assert set(terminal.CAPACITY_MANAGERS) == set(get_args(CapacityManagerKind))

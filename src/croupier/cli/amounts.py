@@ -1,7 +1,7 @@
 """Resource amounts and tables for the terminal. Amounts are rounded here; JSON output is exact."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from croupier.cli import tables
@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
 UNITS: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 NANO: Final = 10**9
-GAP: Final = "   "
 
 _BYTES: Final = re.compile(r"memory|ephemeral-storage|hugepages-.*")
 FIRST: Final = ("cpu", "memory")
@@ -73,24 +72,13 @@ def usage(numbers: "ResourceAmounts") -> str:
     return f"{tables.bar(used, total)} {percent}"
 
 
-def rows(headers: Sequence[str], cells: Iterable[Sequence[str]], *, left: int = 1) -> list[str]:
-    """Aligned lines: the first `left` columns and the last one are left-aligned, the others right-aligned."""
-    table = [[header.upper() for header in headers], *cells]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    sides = ["<" if index < left or index == len(widths) - 1 else ">" for index in range(len(widths))]
-    layout = GAP.join(f"{{:{side}{width}}}" for side, width in zip(sides, widths, strict=True))
-    return [layout.format(*row).rstrip() for row in table]
-
-
 def matrix(nodes: Sequence[tuple[str, "NodeAmounts"]], resources: Sequence[str]) -> list[str]:
     """One line per node, one column per resource, three numbers per cell; `-` if the node has none."""
     columns = [
         ["NODE", *(name for name, _ in nodes)],
         *([name, *_column(name, [account.get(name) for _, account in nodes])] for name in resources),
     ]
-    widths = [max(map(len, column)) for column in columns]
-    layout = GAP.join(f"{{:<{width}}}" for width in widths)
-    return [layout.format(*row).rstrip() for row in zip(*columns, strict=True)]
+    return tables.aligned(list(zip(*columns, strict=True)))
 
 
 def _column(resource: str, numbers: Sequence["ResourceAmounts | None"]) -> list[str]:

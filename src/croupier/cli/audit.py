@@ -42,8 +42,7 @@ def audit(
         cluster.ClusterTarget(kubeconfig, context), lambda api: inspection.inspect(api, node=node, fix=fix)
     )
     if node is not None and node not in result.nodes:
-        typer.echo(f"croupier: the ledger has no node {node}.", err=True)
-        raise typer.Exit(1)
+        terminal.fail(f"the ledger has no node {node}.")
     if output == "json":
         typer.echo(rendering.json(as_data(result)))
     else:
@@ -57,11 +56,7 @@ def _print(result: "Inspection", *, fix: bool) -> None:
     if result.checked:
         tables.echo(HEADERS, [row(checked) for checked in result.checked])
     else:
-        typer.echo(f"No findings on {_nodes(len(result.nodes))}.")
-
-
-def _nodes(count: int) -> str:
-    return f"{count} node" if count == 1 else f"{count} nodes"
+        typer.echo(f"No findings on {terminal.plural(len(result.nodes), 'node')}.")
 
 
 def row(checked: "CheckedFinding") -> tuple[str, ...]:

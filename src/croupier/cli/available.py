@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from croupier.cli import amounts, cluster, rendering, terminal
+from croupier.cli import amounts, cluster, rendering, tables, terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -54,8 +54,7 @@ def available(
     croupier available -r mig-2g.20gb
     croupier available -o json | jq '.totals["nvidia.com/gpu"].available'
     """
-    if output not in OUTPUTS:
-        terminal.usage_error(f"--output {output}: must be {', '.join(OUTPUTS[:-1])} or {OUTPUTS[-1]}.")
+    terminal.check_output(output, OUTPUTS)
     index = _read(cluster.ClusterTarget(kubeconfig, context), node)
     names = (
         _resolve_names(index, resource, node)
@@ -94,7 +93,7 @@ def _resolve_names(index: "Availability", wanted: "Sequence[str]", node: str | N
     for name in wanted:
         matches = [name] if name in known else [resource for resource in known if _short(resource) == name]
         if len(matches) > 1:
-            terminal.usage_error(f"--resource {name}: ambiguous; use {_join_with_or(sorted(matches))}.")
+            terminal.usage_error(f"--resource {name}: ambiguous; use {terminal.any_of(sorted(matches))}.")
         if not matches:
             _fail_not_found(
                 f"node {node} does not have {name} and no pod there requests it"
@@ -119,13 +118,8 @@ def _fail_not_found(what: str, name: str, there: "Collection[str]") -> NoReturn:
     spellings = {_short(known): known for known in there} | {known: known for known in there}
     matches = difflib.get_close_matches(name, spellings, n=3)
     similar = sorted({spellings[match] for match in matches}, key=amounts.natural)
-    suggestion = f"; did you mean {_join_with_or(similar)}?" if similar else "."
-    typer.echo(f"croupier: {what}{suggestion}", err=True)
-    raise typer.Exit(1)
-
-
-def _join_with_or(names: "Sequence[str]") -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
+    suggestion = f"; did you mean {terminal.any_of(similar)}?" if similar else "."
+    terminal.fail(f"{what}{suggestion}")
 
 
 def default_resources(index: "Availability", *, snapshot: bool) -> list[str]:
@@ -193,7 +187,7 @@ def _resource_rows(names: "Sequence[str]", account: "NodeAmounts") -> list[str]:
         for name in names
         if name in account
     ]
-    return amounts.rows(("resource", *NUMBERS, "taken"), cells)
+    return tables.lines(("resource", *NUMBERS, "taken"), cells, numbers=range(1, 4))
 
 
 def _single_resource(
@@ -206,7 +200,7 @@ def _single_resource(
     ]
     total = index.total(name)
     cells.append((_total_label(index), *amounts.short_cells(name, total), amounts.usage(total)))
-    return [f"{name}:", *amounts.rows(("node", *NUMBERS, "taken"), cells)]
+    return [f"{name}:", *tables.lines(("node", *NUMBERS, "taken"), cells, numbers=range(1, 4))]
 
 
 def _wide(
@@ -222,7 +216,8 @@ def _wide(
     for name in () if alone else names:
         total = index.total(name)
         cells.append((_total_label(index), name, *amounts.wide_cells(name, total), amounts.usage(total)))
-    return amounts.rows(("node", "resource", "capacity", "reserved", *NUMBERS, "taken"), cells, left=2)
+    headers = ("node", "resource", "capacity", "reserved", *NUMBERS, "taken")
+    return tables.lines(headers, cells, numbers=range(2, 7))
 
 
 def as_data(index: "Availability", names: "Sequence[str]") -> dict[str, Any]:

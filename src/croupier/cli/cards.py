@@ -108,8 +108,7 @@ def _check_state(state: str | None) -> None:
 
     from croupier.api.gpu.device import DeviceState
 
-    if state is not None and state not in get_args(DeviceState):
-        terminal.usage_error(f"--state {state}: must be one of {', '.join(get_args(DeviceState))}.")
+    terminal.check_choice("--state", state, get_args(DeviceState))
 
 
 async def _read(api: "Client") -> "ClusterSnapshot":

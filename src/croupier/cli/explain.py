@@ -183,8 +183,7 @@ def _refusals(found: "PlacementExplanation", shown: int | None) -> "Iterator[str
         yield ""
         yield "Node by node:"
     for group in found.refusals:
-        count = len(group.nodes)
-        yield f"  {count} node{'s' if count > 1 else ''}: {group.reason}"
+        yield f"  {terminal.plural(len(group.nodes), 'node')}: {group.reason}"
         yield f"      {_named(group.nodes, shown)}"
 
 

@@ -39,7 +39,7 @@ def extender(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
-    """Run the kube-scheduler extender: filter, prioritize, bind. Every bind is reserved in the ledger first.
+    """Run the kube-scheduler extender: filter and bind. Every bind is reserved in the ledger first.
 
     On loopback it serves plain HTTP; on any other address it requires TLS with client certificates.
     `croupier scheduler-config` prints the matching configuration of kube-scheduler.

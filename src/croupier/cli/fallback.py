@@ -63,8 +63,7 @@ def fallback(
     croupier fallback -f pod.yaml --nodes nodes.yaml -o json
     kubectl get nodes,pods -A -o json | croupier fallback -f pod.yaml --nodes - --prefer-available
     """
-    if output not in OUTPUTS:
-        terminal.usage_error(f"--output {output}: must be {', '.join(OUTPUTS[:-1])} or {OUTPUTS[-1]}.")
+    terminal.check_output(output, OUTPUTS)
     policy = fallback_options.policy(
         direction, min_memory, prefer=prefer_available, quantities=quantities, nothing=when_nothing_fits
     )

@@ -38,8 +38,7 @@ def policy(
         ("--quantities", quantities, ("keep", "scale")),
         ("--when-nothing-fits", nothing, ("Admit", "Deny")),
     ):
-        if value not in allowed:
-            terminal.usage_error(f"{name} {value}: must be {', '.join(allowed[:-1])} or {allowed[-1]}.")
+        terminal.check_choice(name, value, allowed)
     memory = fallback_policy.memory(floor) if floor else None
     if floor and memory is None:
         terminal.usage_error(f"--min-memory {floor}: must be an amount of memory, such as 10Gi.")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import typer
 
-from croupier.cli import rendering, tables
+from croupier.cli import rendering, tables, terminal
 
 if TYPE_CHECKING:
     from croupier.core.availability import Availability
@@ -147,11 +147,12 @@ def _changed(old: "Amounts", new: "Amounts") -> Iterator[str]:
 def _print_offers(outcome: FallbackPreview) -> None:
     offers = offered(outcome)
     count = len(outcome.index.nodes())
+    nodes = terminal.plural(count, "node")
     typer.echo()
     if not offers:
-        typer.echo(f"{_nodes(count)} {'has' if count == 1 else 'have'} no cards.")
+        typer.echo(f"{nodes} {'has' if count == 1 else 'have'} no cards.")
         return
-    typer.echo(f"Resources that {_nodes(count).lower()} {'offers' if count == 1 else 'offer'}:")
+    typer.echo(f"Resources that {nodes} {'offers' if count == 1 else 'offer'}:")
     free = [str(offer["mostFree"]) if "mostFree" in offer else "" for offer in offers.values()]
     tables.echo(
         ("resource", "nodes", "allocatable", "most free on one node"),
@@ -160,10 +161,6 @@ def _print_offers(outcome: FallbackPreview) -> None:
             for (name, offer), most in zip(offers.items(), free, strict=True)
         ],
     )
-
-
-def _nodes(count: int) -> str:
-    return f"{count:,} {'node' if count == 1 else 'nodes'}"
 
 
 def offered(outcome: FallbackPreview) -> dict[str, dict[str, Any]]:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from croupier.cli import cluster, rendering, tables, terminal
+from croupier.cli.terminal import plural
 
 if TYPE_CHECKING:
     from croupier.capacity.snapshot import ClusterSnapshot
@@ -35,8 +36,7 @@ def ledger(
     )
     if node is not None and node not in seen.ledgers:
         reason = "it has no cards" if node in seen.nodes else "there is no such node"
-        typer.echo(f"croupier: the ledger has no node {node}: {reason}.", err=True)
-        raise typer.Exit(1)
+        terminal.fail(f"the ledger has no node {node}: {reason}.")
     if output == "json":
         data = _node(seen, node) if node else [_summary(seen, name) for name in seen.ledgers]
         typer.echo(rendering.json(data))
@@ -76,7 +76,7 @@ def node_lines(seen: "ClusterSnapshot", name: str) -> list[str]:
     ]
     findings = [f"  {finding.kind}: {finding.message}" for finding in seen.findings.get(name, ())]
     return [
-        f"Node {name}: {len(entry.cards)} cards, {len(entry.holders())} holders",
+        f"Node {name}: {plural(len(entry.cards), 'card')}, {plural(len(entry.holders()), 'holder')}",
         *(f"  {line}" for line in rendering.card_lines(entry)),
         *(["", "Not bound yet:", *pending] if pending else []),
         *(["", "By Reservation:", *reserved] if reserved else []),

@@ -12,8 +12,6 @@ from croupier.cli.process_options import HealthAddress, LeaseNamespace, LogLevel
 if TYPE_CHECKING:
     from croupier.core.market.policy import MarketPolicy
 
-MAX_SECONDS = 3600.0
-
 
 def run(
     *,
@@ -78,11 +76,7 @@ def run(
     )
     times = {"every": every, "heartbeat": heartbeat, "raise-after": raise_after, "lower-after": lower_after}
     peaks = {"keep-peaks": keep_peaks, "keep-latency-peaks": keep_latency_peaks}
-    for name, seconds in {**times, **peaks}.items():
-        if not 0 < seconds <= MAX_SECONDS:
-            terminal.usage_error(
-                f"--{name} {seconds:g}: must be above 0 and at most {MAX_SECONDS:g} seconds."
-            )
+    terminal.check_seconds({**times, **peaks})
     if not 1 <= target <= 100:
         terminal.usage_error(f"--target {target}: must be 1 to 100 percent.")
     policy = _policy(

@@ -39,19 +39,14 @@ def status(
     croupier market status worker-1
     croupier market status -o json | jq '.nodes[].books'
     """
-    if output not in ("table", "json"):
-        terminal.usage_error(f"--output {output}: must be table or json.")
+    terminal.check_output(output, ("table", "json"))
     leases = cluster.run(
         cluster.ClusterTarget(kubeconfig, context), lambda api: _leases(api, lease_namespace)
     )
     if node is not None:
         leases = [lease for lease in leases if _node(lease) == node]
         if not leases:
-            typer.echo(
-                f"croupier: no market agent has run on node {node}: start `croupier market run` there.",
-                err=True,
-            )
-            raise typer.Exit(1)
+            terminal.fail(f"no market agent has run on node {node}: start `croupier market run` there.")
     now = cluster.now()
     if output == "json":
         typer.echo(rendering.json({"nodes": [as_data(lease, now) for lease in leases]}))

@@ -12,8 +12,6 @@ from croupier.cli.process_options import HealthAddress, LeaseNamespace, LogLevel
 if TYPE_CHECKING:
     from croupier.wiring.node import CardSource, NodeProcessOptions
 
-MAX_SECONDS = 3600.0
-
 
 def node(
     *,
@@ -80,11 +78,7 @@ def node(
     from croupier.cli import process_options
     from croupier.wiring import node as wired
 
-    for name, seconds in {"every": every, "heartbeat": heartbeat, "recut-deadline": recut_deadline}.items():
-        if not 0 < seconds <= MAX_SECONDS:
-            terminal.usage_error(
-                f"--{name} {seconds:g}: must be above 0 and at most {MAX_SECONDS:g} seconds."
-            )
+    terminal.check_seconds({"every": every, "heartbeat": heartbeat, "recut-deadline": recut_deadline})
     if (node is None) == (fleet is None):
         terminal.usage_error("set either --node or --fleet.")
     source, _, which = cards.partition("=")

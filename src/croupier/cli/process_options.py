@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from croupier.cli import terminal
+from croupier.cli.terminal import CAPACITY_MANAGERS, STRATEGIES
 
 if TYPE_CHECKING:
     from croupier.wiring.live_settings import Origin
     from croupier.wiring.process_context import ProcessOptions
-
-STRATEGIES = ("Spread", "BinPack", "LeastFragmentation")
-CAPACITY_MANAGERS = ("InMemory", "CRD")
 
 CapacityManagerName = Annotated[
     str | None,
@@ -86,12 +84,8 @@ def parse(
     from croupier.kube.serving import http_server
     from croupier.wiring.process_context import ProcessOptions
 
-    if book not in (None, *CAPACITY_MANAGERS):
-        terminal.usage_error(f"--capacity-manager {book}: must be {' or '.join(CAPACITY_MANAGERS)}.")
-    if strategy not in (None, *STRATEGIES):
-        terminal.usage_error(
-            f"--strategy {strategy}: must be {', '.join(STRATEGIES[:-1])} or {STRATEGIES[-1]}."
-        )
+    terminal.check_choice("--capacity-manager", book, CAPACITY_MANAGERS)
+    terminal.check_choice("--strategy", strategy, STRATEGIES)
     try:
         address = http_server.parse(health)
     except ValueError as bad:

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from croupier.cli import tables
+from croupier.cli import tables, terminal
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -47,7 +47,7 @@ def share(card: "LedgerCard | None", part: "CardGrant") -> str:
         profiles = {slot.id: slot.profile for slot in card.slots} if card is not None else {}
         return ", ".join(f"MIG {profiles.get(slot, slot)}" for slot in part.slots)
     if card is not None and card.mode == "TimeSlice":
-        return f"{part.share} slice{'s' if part.share > 1 else ''}"
+        return terminal.plural(part.share, "slice")
     return "whole" if part.share == 100 else f"{part.share} %"
 
 

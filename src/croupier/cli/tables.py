@@ -1,7 +1,7 @@
 """Tables: drawn with rich on a terminal, plain aligned text otherwise."""
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from datetime import timedelta
 
 import typer
@@ -27,13 +27,18 @@ def trimmed(
     return [headers[index] for index in used], [[row[index] for index in used] for row in rows]
 
 
-def lines(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Plain text in the style of kubectl: upper-case headers, aligned columns."""
-    table = [[header.upper() for header in headers], *rows]
+def lines(
+    headers: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Container[int] = ()
+) -> list[str]:
+    """Plain text in the style of kubectl: upper-case headers, aligned columns; `numbers` to the right."""
+    return aligned([[header.upper() for header in headers], *rows], numbers)
+
+
+def aligned(table: Sequence[Sequence[str]], numbers: Container[int] = ()) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    return [
-        GAP.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table
-    ]
+    sides = (">" if index in numbers else "<" for index in range(len(widths)))
+    layout = GAP.join(f"{{:{side}{width}}}" for side, width in zip(sides, widths, strict=True))
+    return [layout.format(*row).rstrip() for row in table]
 
 
 def _draw(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

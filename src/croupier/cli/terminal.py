@@ -1,20 +1,51 @@
 """Options and usage errors that the verbs share."""
 
+from collections.abc import Mapping, Sequence
 from typing import Annotated, NoReturn
 
 import typer
 
 BAD_USAGE = 2
+MAX_SECONDS = 3600.0
+STRATEGIES = ("Spread", "BinPack", "LeastFragmentation")
+CAPACITY_MANAGERS = ("InMemory", "CRD")
 
 Output = Annotated[str, typer.Option("--output", "-o", metavar="text|json", help="Output format.")]
 
 
-def check_output(output: str) -> None:
-    if output not in ("text", "json"):
-        usage_error(f"--output {output}: must be text or json.")
+def check_output(output: str, allowed: Sequence[str] = ("text", "json")) -> None:
+    check_choice("--output", output, allowed)
+
+
+def check_choice(option: str, value: str | None, allowed: Sequence[str]) -> None:
+    """Exit with code 2 if the value is not allowed; None means that the option was not used."""
+    if value is not None and value not in allowed:
+        usage_error(f"{option} {value}: must be {any_of(allowed)}.")
+
+
+def check_seconds(options: Mapping[str, float]) -> None:
+    for option, seconds in options.items():
+        if not 0 < seconds <= MAX_SECONDS:
+            usage_error(f"--{option} {seconds:g}: must be above 0 and at most {MAX_SECONDS:g} seconds.")
+
+
+def any_of(names: Sequence[str]) -> str:
+    """`a, b or c`."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 node`, `1,000 nodes`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def usage_error(sentence: str) -> NoReturn:
     """Print a usage error and exit with code 2."""
     typer.echo(f"croupier: {sentence}", err=True)
     raise typer.Exit(BAD_USAGE)
+
+
+def fail(sentence: str) -> NoReturn:
+    """Print an error and exit with code 1."""
+    typer.echo(f"croupier: {sentence}", err=True)
+    raise typer.Exit(1)

@@ -150,8 +150,7 @@ def webhook_options(
     from croupier.admission.configurations import FAILURE_POLICIES, ServiceTarget, WebhookConfigurationOptions
     from croupier.cli import terminal
 
-    if failure not in FAILURE_POLICIES:
-        terminal.usage_error(f"--failure-policy {failure}: must be Ignore or Fail.")
+    terminal.check_choice("--failure-policy", failure, FAILURE_POLICIES)
     parts = urlsplit(url)
     if url and (parts.scheme != "https" or not parts.hostname):
         terminal.usage_error(f"--url {url}: must be https://HOST:PORT; the API server requires https.")

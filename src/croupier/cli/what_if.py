@@ -7,6 +7,7 @@ import typer
 
 from croupier.cli import cluster, manifest, rendering, tables, terminal
 from croupier.cli import explain as explaining
+from croupier.cli.terminal import STRATEGIES
 
 if TYPE_CHECKING:
     from croupier.api.core_v1 import Pod
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from croupier.core.explanation.what_if import WhatIfResult
     from croupier.core.model.pod_view import PodView
 
-STRATEGIES = ("BinPack", "Spread", "LeastFragmentation")
 MAX_COPIES = 100_000
 
 
@@ -49,8 +49,7 @@ def what_if(
     terminal.check_output(output)
     if not 1 <= count <= MAX_COPIES:
         terminal.usage_error(f"--count {count}: must be 1 to {MAX_COPIES}.")
-    if strategy is not None and strategy not in STRATEGIES:
-        terminal.usage_error(f"--strategy {strategy}: must be one of {', '.join(STRATEGIES)}.")
+    terminal.check_choice("--strategy", strategy, STRATEGIES)
     pod = _pod(filename, namespace)
     view = _view(pod, filename)
     played, world = _simulate(

@@ -114,13 +114,13 @@ def up(
         timeout=timeout,
         extra=fleet.extra_arguments(len(fleet_nodes)),
     )
-    book = _capacity_manager(croupier)
+    terminal.check_choice("--croupier", croupier, terminal.CAPACITY_MANAGERS)
     _check_cards(cards, real_node)
     wish = foreground.LabSpec(
         plan,
         nodes=fleet_nodes,
         real_node=real_node,
-        capacity_manager=book,
+        capacity_manager=cast("CapacityManagerKind | None", croupier),
         cards=cards,
         agents=agents,
         detach=detach,
@@ -323,19 +323,6 @@ def _check_name(name: str) -> None:
 
     if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,40}[a-z0-9])?", name):
         terminal.usage_error(f"--name {name!r}: use up to 42 lower-case letters, digits and '-'.")
-
-
-def _capacity_manager(named: str | None) -> "CapacityManagerKind | None":
-    from typing import get_args
-
-    from croupier.capacity.manager import CapacityManagerKind
-
-    for book in get_args(CapacityManagerKind):
-        if named == book:
-            return cast("CapacityManagerKind", book)
-    if named is not None:
-        terminal.usage_error(f"--croupier {named}: must be {' or '.join(get_args(CapacityManagerKind))}.")
-    return None
 
 
 def _check_cards(cards: str | None, real_node: bool) -> None:

@@ -46,8 +46,7 @@ def simulate(
     croupier market trace --pods 30 --minutes 60 > trace.csv
     croupier market simulate trace.csv --capacity 24 --out plots
     """
-    if output not in ("table", "json"):
-        terminal.usage_error(f"--output {output}: must be table or json.")
+    terminal.check_output(output, ("table", "json"))
     if capacity is not None and not 1 <= capacity <= MAX_CPUS:
         terminal.usage_error(f"--capacity {capacity}: must be 1 to {MAX_CPUS} CPUs.")
     workload = _read(trace)
