@@ -25,7 +25,7 @@ from croupier.controllers.shared.card_events import CardEventRecorders
 from croupier.controllers.shared.informer import Informer
 from croupier.core.cards.lifecycle import BOOTSTRAP
 from croupier.core.nodes import bootstrap
-from croupier.core.nodes.bootstrap import DCGM, BootstrapDecision, BootstrapFacts
+from croupier.core.nodes.bootstrap import BootstrapDecision, BootstrapFacts
 from croupier.kube.cache import store
 from croupier.kube.cache.store import ObjectChange
 from croupier.kube.client.api_client import Client
@@ -33,10 +33,7 @@ from croupier.kube.client.clock import Clock, SystemClock
 from croupier.kube.client.errors import NotFound
 from croupier.kube.controller import events
 from croupier.kube.controller.control_loop import Controller, ControllerOptions
-from croupier.kube.controller.controller_run import (
-    ALWAYS_LEADER,
-    LeaderCheck,
-)
+from croupier.kube.controller.controller_run import ALWAYS_LEADER, LeaderCheck
 from croupier.kube.controller.metrics import ControllerMetrics
 from croupier.kube.controller.reconcile import DONE, Result
 
@@ -131,8 +128,8 @@ class BootstrapController:
 
     def _snapshot(self, inventory: GPUNodeInventory) -> BootstrapSnapshot:
         node, report = inventory.metadata.name, self._reports.of(inventory.metadata.name)
-        services = self._services.on(node)
-        exported = any(service.ready for service in services if service.kind == DCGM)
+        lease, services = self._reports.lease(node), self._services.on(node)
+        good = node_snapshot.exporter_ready(services)
         return BootstrapSnapshot(
             inventory,
             tuple(self._devices.get(node)),
@@ -141,7 +138,7 @@ class BootstrapController:
             node=self._sources.nodes.store.named(node),
             report=report,
             services=services,
-            pulse=self._heartbeats.observe(inventory, self._reports.lease(node), report, good=exported),
+            pulse=self._heartbeats.observe(inventory, lease, report, good=good),
             images=self._settings.places.images.images,
         )
 

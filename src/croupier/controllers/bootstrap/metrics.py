@@ -16,10 +16,6 @@ class BootstrapMetrics:
         self._inventories = inventories
         registry.register(self)
 
-    def describe(self) -> Iterator[Metric]:
-        """Empty, so that registration does not collect."""
-        return iter(())
-
     def collect(self) -> Iterator[Metric]:
         phase = GaugeMetricFamily(
             "gpu_bootstrap_node_phase",

@@ -1,6 +1,6 @@
 """The inputs of a bootstrap decision: labels, cards, agent report and service pods of a node."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -75,9 +75,9 @@ def relevant_fields(report: AgentReport | None) -> Hashable:
     return report.driver, report.toolkit, report.monitored_by, report.beats
 
 
-def exporter_ready(snapshot: BootstrapSnapshot) -> bool:
+def exporter_ready(services: Iterable[ServicePod]) -> bool:
     """The exporter is ready, which counts as a heartbeat of a node without an agent."""
-    return any(service.ready for service in snapshot.services if service.kind == DCGM)
+    return any(service.ready for service in services if service.kind == DCGM)
 
 
 def failing(inventory: GPUNodeInventory) -> bool:
@@ -88,7 +88,7 @@ def failing(inventory: GPUNodeInventory) -> bool:
 def _monitored_by(snapshot: BootstrapSnapshot) -> str:
     if snapshot.report is not None:
         return snapshot.report.monitored_by or "the agent of the node"
-    return DCGM if exporter_ready(snapshot) else ""
+    return DCGM if exporter_ready(snapshot.services) else ""
 
 
 def _has_toolkit(snapshot: BootstrapSnapshot) -> bool:

@@ -23,10 +23,6 @@ class DeviceMetrics:
         self._clock = clock or SystemClock()
         registry.register(self)
 
-    def describe(self) -> Iterator[Metric]:
-        """Empty, so that registration does not collect."""
-        return iter(())
-
     def collect(self) -> Iterator[Metric]:
         yield GaugeMetricFamily(
             "gpu_device_unassigned_total",

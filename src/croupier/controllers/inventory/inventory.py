@@ -22,7 +22,7 @@ from croupier.api.gpu.device import VANISHED, GPUDeviceStatus
 from croupier.api.kinds import GPU_DEVICES, GPU_NODE_INVENTORIES
 from croupier.api.meta import ObjectMeta
 from croupier.controllers.inventory import desired_status
-from croupier.controllers.inventory.desired_status import AgentSilence, NodeManagement
+from croupier.controllers.inventory.desired_status import NodeManagement
 from croupier.controllers.inventory.inventory_snapshot import (
     InventoryInformers,
     InventoryReader,
@@ -41,10 +41,7 @@ from croupier.kube.client.clock import Clock, SystemClock
 from croupier.kube.client.errors import AlreadyExists, NotFound
 from croupier.kube.controller import events
 from croupier.kube.controller.control_loop import Controller, ControllerOptions
-from croupier.kube.controller.controller_run import (
-    ALWAYS_LEADER,
-    LeaderCheck,
-)
+from croupier.kube.controller.controller_run import ALWAYS_LEADER, LeaderCheck
 from croupier.kube.controller.events import EventRecorder
 from croupier.kube.controller.metrics import ControllerMetrics
 from croupier.kube.controller.reconcile import DONE, Result
@@ -161,7 +158,7 @@ class InventoryController:
         judged = (
             self._confirmed(snapshot, desired_status.incomplete(sighting, plan)),
             managed,
-            AgentSilence(silent, self._settings.timeout).judge(),
+            desired_status.agent_silent(silent, self._settings.timeout),
         )
         wrote = await self._keep_node(snapshot, plan, found, judged)
         ours, now = managed.status == "False", self._settings.clock.now()

@@ -25,10 +25,6 @@ class InventoryMetrics:
         self._inventories = inventories
         registry.register(self)
 
-    def describe(self) -> Iterator[Metric]:
-        """Empty, so that registration does not collect."""
-        return iter(())
-
     def collect(self) -> Iterator[Metric]:
         total = GaugeMetricFamily("gpu_inventory_devices_total", "Cards of the node", labels=["node"])
         by_state = GaugeMetricFamily(

@@ -29,10 +29,7 @@ from croupier.kube.client.api_client import Client
 from croupier.kube.client.clock import Clock, SystemClock
 from croupier.kube.client.errors import ApiError
 from croupier.kube.controller.control_loop import Controller, ControllerOptions
-from croupier.kube.controller.controller_run import (
-    ALWAYS_LEADER,
-    LeaderCheck,
-)
+from croupier.kube.controller.controller_run import ALWAYS_LEADER, LeaderCheck
 from croupier.kube.controller.metrics import ControllerMetrics
 from croupier.kube.controller.reconcile import DONE, Result
 

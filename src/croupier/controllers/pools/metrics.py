@@ -34,10 +34,6 @@ class PoolMetrics:
         self._cards.pop(pool, None)
         self._slots.pop(pool, None)
 
-    def describe(self) -> Iterator[Metric]:
-        """Empty, so that registration does not collect."""
-        return iter(())
-
     def collect(self) -> Iterator[Metric]:
         pools = sorted(self._pools, key=lambda pool: pool.metadata.name)
         yield from self._capacity(pools)

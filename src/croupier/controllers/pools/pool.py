@@ -47,10 +47,7 @@ from croupier.kube.client.clock import Clock, SystemClock
 from croupier.kube.client.errors import NotFound
 from croupier.kube.controller import events
 from croupier.kube.controller.control_loop import Controller, ControllerOptions
-from croupier.kube.controller.controller_run import (
-    ALWAYS_LEADER,
-    LeaderCheck,
-)
+from croupier.kube.controller.controller_run import ALWAYS_LEADER, LeaderCheck
 from croupier.kube.controller.events import EventRecorder
 from croupier.kube.controller.metrics import ControllerMetrics
 from croupier.kube.controller.reconcile import DONE, Result
