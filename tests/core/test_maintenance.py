@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from croupier.core.model import sharing
+from croupier.core.model import mig
 from croupier.core.model.sharing import ReportedLayout, Sharing
 from croupier.core.pools import maintenance
 from croupier.core.pools.sharing_change import MemberStep, PoolFacts, PoolMember, SharingChange
@@ -20,7 +20,9 @@ def cut(
     layout: Sharing = WHOLE, state: str = "Applied", target: str = "", message: str = ""
 ) -> ReportedLayout:
     profiles = {"1g.10gb": 7} if layout == SMALL else dict(layout.layout)
-    return ReportedLayout(state, profiles, target or sharing.layout_text(profiles) or "whole", message)
+    return ReportedLayout(
+        state, profiles, target or mig.layout_text(mig.canonical(profiles.items())), message
+    )
 
 
 def card(name: str = "card-0", **fields: Any) -> PoolMember:

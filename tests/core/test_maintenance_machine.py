@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from croupier.core.model import sharing
+from croupier.core.model import mig
 from croupier.core.model.sharing import ReportedLayout, Sharing
 from croupier.core.pools import maintenance
 from croupier.core.pools.sharing_change import PoolDecision, PoolFacts, PoolMember, SharingChange
@@ -135,7 +135,7 @@ class Pools(RuleBasedStateMachine):
 
     def cut(self, card: Device) -> None:
         wanted = layout(self.desired_sharing(card))
-        aimed = sharing.layout_text(wanted) or "whole"
+        aimed = mig.layout_text(mig.canonical(wanted.items()))
         if card.profiles == wanted:
             card.state, card.target = "Applied", aimed
         elif card.occupancy != "Withdrawn" or card.given_as is not None or not self.is_withheld(card):

@@ -31,7 +31,7 @@ from croupier.core.cards.census import KnownDevice, NamedCard
 from croupier.core.cards.features import GpuFeatures
 from croupier.core.cards.inventory import AgentCards
 from croupier.core.model.gpu_card import GpuCard
-from croupier.core.model.sharing import WHOLE
+from croupier.core.model.mig import WHOLE_TEXT
 from croupier.core.nodes.bootstrap import HEARTBEATS_NEEDED
 
 TEMPERATURE_STEP: Final = 5
@@ -159,7 +159,7 @@ def merge_partitioning(before: DevicePartitioning | None, reported: DevicePartit
 
 
 def _without_whole_target(cut: DevicePartitioning) -> DevicePartitioning:
-    return replace(cut, target="") if not cut.slots and cut.target == WHOLE else cut
+    return replace(cut, target="") if not cut.slots and cut.target == WHOLE_TEXT else cut
 
 
 def vanished_health(before: DeviceHealth | None, now: datetime) -> DeviceHealth:

@@ -4,17 +4,14 @@ Compute slices count first, memory second: 3g.40gb is larger than 2g.20gb, and 1
 A profile with extras (`+me`) is larger than the same profile without.
 """
 
-import re
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+from croupier.core.model import mig
 from croupier.core.pods import request_parser
 
 _MAX_LENGTH: Final = 80  # characters; the part of a resource's name after the slash has 63 at most
-_PATTERN: Final = re.compile(
-    r"(?:(?P<instance>[1-7])c\.)?(?P<slices>[1-7])g\.(?P<memory>[1-9][0-9]*)gb(?:\+(?P<extras>.+))?"
-)
 _SHARED: Final = "shared"
 
 
@@ -40,7 +37,7 @@ class ProfileSize:
 def parse(resource: str) -> ProfileSize | None:
     """The profile of a resource such as `nvidia.com/mig-2g.20gb`; None for other resources."""
     name = request_parser.profile(resource) if len(resource) <= _MAX_LENGTH else None
-    match = _PATTERN.fullmatch(name) if name is not None else None
+    match = mig.PROFILE.fullmatch(name) if name is not None else None
     if name is None or match is None:
         return None
     extras = tuple(match["extras"].split(".")) if match["extras"] else ()

@@ -10,6 +10,7 @@ from typing import Final
 from croupier.core.cards import profile_size
 from croupier.core.fallbacks.chain import FallbackChoice, ResourceOffer
 from croupier.core.fallbacks.policy import FallbackPolicy
+from croupier.core.model import name_list
 from croupier.core.pods import request_parser
 from croupier.core.quantity import Quantity
 
@@ -92,7 +93,7 @@ def _container_list(containers: Sequence[str]) -> str:
         return f"container {containers[0]}"
     if len(containers) == 2:
         return f"containers {containers[0]} and {containers[1]}"
-    return f"containers {containers[0]}, {containers[1]} and {len(containers) - _MOST_CONTAINERS} more"
+    return f"containers {name_list.shortened(containers, _MOST_CONTAINERS)}"
 
 
 def _offered(offer: ResourceOffer) -> str:
@@ -104,5 +105,4 @@ def _offered(offer: ResourceOffer) -> str:
     names = [*(("gpu",) if offer.exists(request_parser.GPU) else ()), *(read.name for read in profiles)]
     if not names:
         return "nodes offer neither MIG profiles nor whole cards"
-    more = f" and {len(names) - _MOST_OFFERED} more" if len(names) > _MOST_OFFERED else ""
-    return f"nodes offer {', '.join(names[:_MOST_OFFERED])}{more}"
+    return f"nodes offer {name_list.shortened(names, _MOST_OFFERED)}"

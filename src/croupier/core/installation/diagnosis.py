@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final, Literal, TypeAlias
 
+from croupier.core.model import name_list
+
 Severity: TypeAlias = Literal["error", "warning", "note"]
 SEVERITIES: Final[tuple[Severity, ...]] = ("error", "warning", "note")
 
@@ -53,9 +55,7 @@ def ordered(complaints: Iterable[InstallationProblem]) -> InstallationProblems:
 
 def join_names(names: Iterable[str]) -> str:
     """`a, b, c and 7 more`."""
-    all_names = sorted(names)
-    more = len(all_names) - MAX_NAMES
-    return ", ".join(all_names[:MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
+    return name_list.named(names, MAX_NAMES)
 
 
 def check_failed(check: str, why: str) -> InstallationProblem:

@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, get_args
 
+from croupier.core.model import name_list
+
 Stage: TypeAlias = Literal[
     "webhook", "binding", "policy", "process", "reservation", "pool", "node", "kept", "definition"
 ]
@@ -106,14 +108,10 @@ def node(name: str, marks: NodeRemnants) -> Remnant:
         "conditions": marks.conditions,
         "resources": marks.resources,
     }
-    what = "; ".join(f"{group} {_shortened(names)}" for group, names in groups.items() if names)
+    what = "; ".join(
+        f"{group} {name_list.shortened(names, MAX_NAMES)}" for group, names in groups.items() if names
+    )
     return Remnant("node", "Node", name, what, blocks=bool(marks.taints or marks.resources))
-
-
-def _shortened(names: tuple[str, ...]) -> str:
-    """An agent writes dozens of labels."""
-    more = len(names) - MAX_NAMES
-    return ", ".join(names[:MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def kept(kind: str, key: str, what: str) -> Remnant:

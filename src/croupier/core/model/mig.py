@@ -20,12 +20,15 @@ Layout: TypeAlias = tuple[tuple[str, int], ...]
 
 WHOLE: Final[Layout] = ()
 """The card is not partitioned."""
+WHOLE_TEXT: Final = "whole"
 MAX_DEVICES: Final = 8
 """The largest number of MIG devices on one card."""
 
 _Placements: TypeAlias = tuple["MigPlacement", ...]
-_WHOLE: Final = "whole"
-_PROFILE: Final = re.compile(r"(?:[1-7]c\.)?([1-7])g\.([1-9][0-9]*)gb(?:\+([a-z.]+))?")
+PROFILE: Final = re.compile(
+    r"(?:(?P<instance>[1-7])c\.)?(?P<slices>[1-7])g\.(?P<memory>[1-9][0-9]*)gb(?:\+(?P<extras>[a-z.]+))?"
+)
+"""The name of a profile: slices of the compute instance, compute slices, gigabytes and extras."""
 _LAYOUT_PART: Final = re.compile(r"([^:,]+):([1-9][0-9]?)")
 
 
@@ -117,28 +120,29 @@ def _largest_first(entry: tuple[str, int]) -> tuple[int, int, bool, str]:
 
 def _size(profile: str) -> tuple[int, int]:
     """Compute slices and gigabytes in the name of a profile."""
-    match = _PROFILE.fullmatch(profile)
-    return (int(match[1]), int(match[2])) if match else (0, 0)
+    match = PROFILE.fullmatch(profile)
+    return (int(match["slices"]), int(match["memory"])) if match else (0, 0)
 
 
 def is_profile(name: str) -> bool:
-    return _PROFILE.fullmatch(name) is not None
+    return PROFILE.fullmatch(name) is not None
 
 
 def layout_text(layout: Layout) -> str:
     """The text of a layout such as `2g.20gb:2,3g.30gb:1`, smallest first; `whole` if not partitioned."""
-    return ",".join(f"{profile}:{number}" for profile, number in reversed(layout)) or _WHOLE
+    return ",".join(f"{profile}:{number}" for profile, number in reversed(layout)) or WHOLE_TEXT
 
 
 def parse(text: str) -> Layout | Refusal:
     """Parse the text that `layout_text` writes."""
-    if text == _WHOLE:
+    if text == WHOLE_TEXT:
         return WHOLE
     parts = [_LAYOUT_PART.fullmatch(part) for part in text.split(",")]
     counts = [(part[1], int(part[2])) for part in parts if part is not None and is_profile(part[1])]
     if len(counts) < len(parts) or sum(number for _, number in counts) > MAX_DEVICES:
         return Refusal(
-            f"{name_list.quoted(text)} is not a MIG layout; use one such as 2g.20gb:2,3g.30gb:1, or {_WHOLE}"
+            f"{name_list.quoted(text)} is not a MIG layout; "
+            f"use one such as 2g.20gb:2,3g.30gb:1, or {WHOLE_TEXT}"
         )
     return canonical(counts)
 

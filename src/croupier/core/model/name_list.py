@@ -1,6 +1,6 @@
 """Names and quoted input in sentences."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 _MAX_NAMED: Final = 8
@@ -8,10 +8,14 @@ _MAX_QUOTED: Final = 40
 
 
 def named(names: Iterable[str], most: int = _MAX_NAMED) -> str:
-    """The first few names, and how many more there are."""
-    listed = sorted(names)
-    more = len(listed) - most
-    return ", ".join(listed[:most]) + (f" and {more} more" if more > 0 else "")
+    """The first few names of the sorted list, and how many more there are."""
+    return shortened(sorted(names), most)
+
+
+def shortened(items: Sequence[str], most: int) -> str:
+    """The first few items, and how many more there are."""
+    more = len(items) - most
+    return ", ".join(items[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def quoted(written: str) -> str:

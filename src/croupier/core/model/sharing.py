@@ -7,12 +7,11 @@ starts no change.
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias
+from typing import Literal, TypeAlias
+
+from croupier.core.model import mig
 
 PoolMode: TypeAlias = Literal["Exclusive", "MIG", "TimeSlice", "MPS"]
-
-WHOLE: Final = "whole"
-"""The target of a card that is not partitioned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +25,7 @@ class Sharing:
 
     def __str__(self) -> str:
         if self.mode == "MIG":
-            return f"MIG {self.profile or layout_text(dict(self.layout))}"
+            return f"MIG {self.profile or mig.layout_text(mig.canonical(self.layout))}"
         return f"TimeSlice with {self.slices} slices" if self.mode == "TimeSlice" else self.mode
 
 
@@ -50,11 +49,14 @@ def matches(cut: ReportedLayout | None, sharing: Sharing, fits: Mapping[str, int
 
 def failed(cut: ReportedLayout | None, sharing: Sharing) -> bool:
     """The agent failed to apply exactly this sharing. A failure with another target does not count."""
-    if cut is None or cut.state != "Failed" or not cut.target:
-        return False
-    aimed = parse_target(cut.target)
-    # For an unsupported profile the agent reports the target without a number.
-    return set(aimed) == {sharing.profile} if sharing.profile else is_partitioned_as(aimed, sharing, {})
+    return cut is not None and cut.state == "Failed" and _is_target(cut.target, sharing)
+
+
+def _is_target(text: str, sharing: Sharing) -> bool:
+    if sharing.mode == "MIG" and sharing.profile:
+        # The number depends on the card; for an unsupported profile the agent reports none.
+        return text.partition(":")[0] == sharing.profile and "," not in text
+    return text == mig.layout_text(mig.canonical(sharing.layout))
 
 
 def is_partitioned_as(profiles: Mapping[str, int], sharing: Sharing, fits: Mapping[str, int]) -> bool:
@@ -65,16 +67,3 @@ def is_partitioned_as(profiles: Mapping[str, int], sharing: Sharing, fits: Mappi
         return Counter(profiles) == Counter(dict(sharing.layout))
     most = fits.get(sharing.profile) or None
     return set(profiles) == {sharing.profile} and most in (None, profiles[sharing.profile])
-
-
-def parse_target(target: str) -> dict[str, int]:
-    """Parse a target such as `2g.20gb:2,3g.30gb:1`; empty for `whole`, 0 for an unreadable number."""
-    counts: dict[str, int] = {}
-    for piece in target.split(",") if target not in ("", WHOLE) else ():
-        profile, _, number = piece.partition(":")
-        counts[profile] = int(number) if number.isascii() and number.isdigit() else 0
-    return counts
-
-
-def layout_text(layout: Mapping[str, int]) -> str:
-    return ",".join(f"{profile}:{number}" for profile, number in sorted(layout.items()))

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
 
+from croupier.core.cards.mig_annotation import ANNOTATION
 from croupier.core.model import mig
 from croupier.core.model.gpu_card import GpuCard
 from croupier.core.model.mig import Layout
@@ -22,7 +23,6 @@ LayoutStepState: TypeAlias = Literal["Applied", "Waiting", "Changing", "Failed",
 FIRST_RETRY: Final = 30.0
 LAST_RETRY: Final = 600.0
 """Seconds until a failed change is retried: the first and the longest delay."""
-ANNOTATION: Final = "run.ai/mig.config"
 _MAX_NAMED: Final = 3
 
 

@@ -6,10 +6,9 @@ pods that request certain resources, so every pod that requests cards also gets 
 `gpu.mps.io/ledger`. If a second scheduler calls the extender, the pod is assigned to it: the default
 scheduler would find the ledger resource on no node, and the pod would stay pending.
 
-All changes are idempotent.
+All changes are idempotent. They are returned as operations, none if the pod needs no change.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
 from croupier.core import jsonpatch
@@ -31,51 +30,34 @@ _ONE: Final = Quantity(NANO)
 _MAX_NAMED: Final = 5
 
 
-@dataclass(frozen=True, slots=True)
-class PodPatched:
-    operations: tuple[Operation, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class PodUnchanged:
-    """The pod needs no change."""
-
-
-@dataclass(frozen=True, slots=True)
-class PodDenied:
-    """The request is invalid; the sentence is for the owner of the pod."""
-
-    sentence: str
-
-
-def add_percent(spec: PodSpecView) -> PodPatched | PodUnchanged | PodDenied:
+def add_percent(spec: PodSpecView) -> tuple[Operation, ...] | Refusal:
     """Add the annotated request as `gpu.mps.io/percent` to the named container, or to the first one."""
     asked = {name: amount for name, amount in podspec_view.total(spec).items() if _is_share(name)}
     if isinstance(read := request_parser.read(asked, spec.annotations), Refusal):
-        return PodDenied(read.reason)
+        return read
     annotated = _annotated_percent(spec)
     if trouble := _container_error(spec, said=bool(annotated)):
-        return PodDenied(trouble)
+        return Refusal(trouble)
     target = _named_container(spec) or next(iter(spec.containers), None)
     if not annotated or target is None or asked:
-        return PodUnchanged()
+        return ()
     return _changed(target, PERCENT, annotated)
 
 
-def add_ledger_resource(spec: PodSpecView) -> PodPatched | PodUnchanged:
+def add_ledger_resource(spec: PodSpecView) -> tuple[Operation, ...]:
     """Add `gpu.mps.io/ledger` to the first container that requests cards, unless a container has it."""
     asking = next((view for view in spec.containers if asks_for_cards(view)), None)
     if asking is None or any(view.asks.get(LEDGER) for view in spec.containers):
-        return PodUnchanged()
+        return ()
     return _changed(asking, LEDGER, _ONE)
 
 
-def set_scheduler(spec: PodSpecView, scheduler: str) -> PodPatched | PodUnchanged:
+def set_scheduler(spec: PodSpecView, scheduler: str) -> tuple[Operation, ...]:
     """Assign a pod with `gpu.mps.io/ledger` to our scheduler, unless its owner chose another one."""
     marked = any(view.asks.get(LEDGER) for view in spec.containers)
     if not marked or scheduler == spec.scheduler or spec.scheduler not in ("", DEFAULT_SCHEDULER):
-        return PodUnchanged()
-    return PodPatched((Operation("add", jsonpatch.pointer("spec", "schedulerName"), scheduler),))
+        return ()
+    return (Operation("add", jsonpatch.pointer("spec", "schedulerName"), scheduler),)
 
 
 def asks_for_cards(view: ContainerView) -> bool:
@@ -96,8 +78,8 @@ def _container_error(spec: PodSpecView, *, said: bool) -> str:
         return ""
     written = f"annotation {CONTAINER_ANNOTATION} is {name_list.quoted(name)}"
     if _named_container(spec) is None:
-        there = ", ".join(name_list.quoted(view.name) for view in spec.containers[:_MAX_NAMED])
-        return f"{written}: the pod has no such container; it has {there}{_more(spec)}"
+        there = [name_list.quoted(view.name) for view in spec.containers]
+        return f"{written}: the pod has no such container; it has {name_list.shortened(there, _MAX_NAMED)}"
     others = [(view, share) for view in spec.containers if view.name != name for share in _shares(view)]
     if others:
         view, share = others[0]
@@ -106,11 +88,6 @@ def _container_error(spec: PodSpecView, *, said: bool) -> str:
     if not said and not any(map(_shares, spec.containers)):
         return f"{written}, but the pod requests no cards: set {CARDS} and {RATIO}, or remove the annotation"
     return ""
-
-
-def _more(spec: PodSpecView) -> str:
-    unnamed = len(spec.containers) - _MAX_NAMED
-    return f" and {unnamed} more" if unnamed > 0 else ""
 
 
 def _named_container(spec: PodSpecView) -> ContainerView | None:
@@ -127,7 +104,7 @@ def _is_share(name: str) -> bool:
     return name == PERCENT or name.startswith(POOL)
 
 
-def _changed(view: ContainerView, name: str, amount: Quantity) -> PodPatched:
+def _changed(view: ContainerView, name: str, amount: Quantity) -> tuple[Operation, ...]:
     """Set both requests and limits: the API server requires both for extended resources."""
     requests, limits = {**view.requests, name: amount}, {**view.limits, name: amount}
-    return PodPatched(podspec_view.set_resources(view, requests=requests, limits=limits))
+    return podspec_view.set_resources(view, requests=requests, limits=limits)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from croupier.core.claims import rebuild
+from croupier.core.model import name_list
 from croupier.core.model.card import LedgerCard
 
 MAX_LISTED: Final = 5
@@ -83,7 +84,4 @@ def _share(card: LedgerCard, share: int) -> str:
 
 def shortened_list(items: Iterable[str]) -> str:
     """The first few items, and how many more there are."""
-    texts = list(items)
-    rest = len(texts) - MAX_LISTED
-    shown = ", ".join(texts[:MAX_LISTED])
-    return f"{shown} and {rest} more" if rest > 0 else shown
+    return name_list.shortened(list(items), MAX_LISTED)
