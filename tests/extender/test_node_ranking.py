@@ -17,7 +17,7 @@ from croupier.core.model.card_request import CardRequest, CardShares, MigDevices
 from croupier.core.model.refusal import Refusal
 from croupier.core.placement import placement
 from croupier.core.placement.placement import Strategy
-from croupier.extender.node_ranking import ChosenNodes, NodeRanking, NoFit
+from croupier.extender.node_ranking import NodeRanking, NoFit
 from croupier.extender.pod_request import PodRequest
 from tests.extender.builders import (
     HALF,
@@ -43,35 +43,21 @@ async def reserve(manager: InMemoryCapacityManager, node: str, pod_key: str, *wa
 async def test_one_node_is_chosen_and_ties_are_broken_by_name():
     manager = await in_memory_manager(*(ledger(node) for node in ("b", "a", "c")))
 
-    assert node_ranking(manager, ManualClock()).choose(pod_request("p"), ["c", "b", "a"]) == ChosenNodes(
-        ("a",)
-    )
+    assert node_ranking(manager, ManualClock()).choose(pod_request("p"), ["c", "b", "a"]) == "a"
 
 
 async def test_only_the_candidates_are_considered():
     manager = await in_memory_manager(ledger("a"), ledger("b"))
 
-    assert node_ranking(manager, ManualClock()).choose(pod_request("p"), ["b"]) == ChosenNodes(("b",))
+    assert node_ranking(manager, ManualClock()).choose(pod_request("p"), ["b"]) == "b"
 
 
 async def test_bin_pack_chooses_used_nodes_and_spread_unused_ones():
     manager = await in_memory_manager(ledger("a"), ledger("b"))
     await take(manager, "b", pod_request("first"))
 
-    assert node_ranking(manager, ManualClock(), "BinPack").choose(
-        pod_request("p"), ["a", "b"]
-    ) == ChosenNodes(("b",))
-    assert node_ranking(manager, ManualClock(), "Spread").choose(pod_request("p"), ["a", "b"]) == ChosenNodes(
-        ("a",)
-    )
-
-
-async def test_several_nodes_can_be_chosen():
-    manager = await in_memory_manager(*(ledger(node) for node in "abc"))
-
-    assert node_ranking(manager, ManualClock()).choose(
-        pod_request("p"), ["c", "a", "b"], most=2
-    ) == ChosenNodes(("a", "b"))
+    assert node_ranking(manager, ManualClock(), "BinPack").choose(pod_request("p"), ["a", "b"]) == "b"
+    assert node_ranking(manager, ManualClock(), "Spread").choose(pod_request("p"), ["a", "b"]) == "a"
 
 
 async def test_a_pod_that_does_not_fit_gets_a_reason_per_node():
@@ -115,14 +101,14 @@ class TestAssumedPods:
 
         chosen = [chooser.choose(pod_request(f"p{n}", *WHOLE), ["a", "b"]) for n in range(3)]
 
-        assert chosen[:2] == [ChosenNodes(("a",)), ChosenNodes(("b",))]
+        assert chosen[:2] == ["a", "b"]
         assert isinstance(chosen[2], NoFit)
 
     async def test_another_filter_replaces_the_assumption(self):
         chooser = node_ranking(await in_memory_manager(ledger("a", cards=1)), ManualClock())
 
         for _ in range(3):
-            assert chooser.choose(pod_request("p", *WHOLE), ["a"]) == ChosenNodes(("a",))
+            assert chooser.choose(pod_request("p", *WHOLE), ["a"]) == "a"
 
     async def test_an_assumption_expires(self):
         clock = ManualClock()
@@ -134,7 +120,7 @@ class TestAssumedPods:
         assert chooser.assumed("uid-first") is not None
         clock.pass_(0.2)
         assert chooser.assumed("uid-first") is None
-        assert chooser.choose(pod_request("p", *WHOLE), ["a"]) == ChosenNodes(("a",))
+        assert chooser.choose(pod_request("p", *WHOLE), ["a"]) == "a"
 
     async def test_an_assumed_pod_that_is_in_the_ledger_counts_once(self):
         manager = await in_memory_manager(ledger("a", cards=1))
@@ -142,14 +128,14 @@ class TestAssumedPods:
         chooser.choose(pod_request("p"), ["a"])
         await take(manager, "a", pod_request("p"))
 
-        assert chooser.choose(pod_request("other"), ["a"]) == ChosenNodes(("a",))
+        assert chooser.choose(pod_request("other"), ["a"]) == "a"
 
     async def test_the_cards_of_a_forgotten_pod_are_free(self):
         chooser = node_ranking(await in_memory_manager(ledger("a", cards=1)), ManualClock())
         chooser.choose(pod_request("p", *WHOLE), ["a"])
         chooser.forget_assumed("uid-p")
 
-        assert chooser.choose(pod_request("other", *WHOLE), ["a"]) == ChosenNodes(("a",))
+        assert chooser.choose(pod_request("other", *WHOLE), ["a"]) == "a"
 
 
 class TestHeldNodes:
@@ -158,7 +144,7 @@ class TestHeldNodes:
         await reserve(manager, "b", "team/p", CardShares(1, 50))
         chooser = node_ranking(manager, ManualClock())
 
-        assert chooser.choose(pod_request("p"), ["a", "b", "c"]) == ChosenNodes(("b",))
+        assert chooser.choose(pod_request("p"), ["a", "b", "c"]) == "b"
         elsewhere = "a Reservation holds cards of b for the pod"
         assert chooser.choose(pod_request("p"), ["a", "c"]) == NoFit({"a": elsewhere, "c": elsewhere})
 
@@ -166,9 +152,7 @@ class TestHeldNodes:
         manager = await in_memory_manager(ledger("a"), ledger("b"))
         await reserve(manager, "b", "team/p", CardShares(2, 30))
 
-        assert node_ranking(manager, ManualClock()).choose(
-            PodRequest("team/p", "u"), ["a", "b"]
-        ) == ChosenNodes(("b",))
+        assert node_ranking(manager, ManualClock()).choose(PodRequest("team/p", "u"), ["a", "b"]) == "b"
 
     async def test_a_reservation_with_another_request_is_refused(self):
         manager = await in_memory_manager(ledger("a"), ledger("b"))
@@ -184,33 +168,32 @@ class TestHeldNodes:
         manager = await in_memory_manager(ledger("a"), ledger("b", cards=1))
         await take(manager, "b", pod_request("p", *WHOLE))
 
-        assert node_ranking(manager, ManualClock()).choose(
-            pod_request("p", *WHOLE), ["a", "b"]
-        ) == ChosenNodes(("b",))
+        assert node_ranking(manager, ManualClock()).choose(pod_request("p", *WHOLE), ["a", "b"]) == "b"
 
     async def test_a_hold_of_another_pod_with_the_same_name_is_ignored(self):
         manager = await in_memory_manager(ledger("a"), ledger("b"))
         await take(manager, "b", pod_request("p", uid="old"))
 
-        assert node_ranking(manager, ManualClock(), "Spread").choose(
-            pod_request("p", uid="new"), ["a", "b"]
-        ) == ChosenNodes(("a",))
+        assert (
+            node_ranking(manager, ManualClock(), "Spread").choose(pod_request("p", uid="new"), ["a", "b"])
+            == "a"
+        )
 
     async def test_a_hold_on_an_excluded_node_is_ignored(self):
         manager = await in_memory_manager(ledger("a"), ledger("b"))
         await take(manager, "b", pod_request("p"))
 
-        assert node_ranking(manager, ManualClock()).choose(pod_request("p"), ["a"]) == ChosenNodes(("a",))
+        assert node_ranking(manager, ManualClock()).choose(pod_request("p"), ["a"]) == "a"
 
     async def test_a_deleted_reservation_is_ignored(self):
         manager = await in_memory_manager(ledger("a"), ledger("b"))
         chooser = node_ranking(manager, ManualClock())
         await reserve(manager, "b", "team/p", CardShares(1, 50))
-        assert chooser.choose(pod_request("p"), ["a", "b"]) == ChosenNodes(("b",))
+        assert chooser.choose(pod_request("p"), ["a", "b"]) == "b"
 
         await manager.release("team/p", "b")
 
-        assert chooser.choose(pod_request("p"), ["a", "b"]) == ChosenNodes(("a",))
+        assert chooser.choose(pod_request("p"), ["a", "b"]) == "a"
 
 
 class TestCost:
@@ -245,20 +228,6 @@ class TestCost:
             chooser.forget_assumed(f"uid-p{percent}")
 
         assert len(chooser._rankings) <= 64
-
-
-async def test_scores_decrease_from_ten_to_zero_with_the_rank():
-    manager = await in_memory_manager(ledger("a"), ledger("b"), ledger("c", cards=1), ledger("full", cards=1))
-    await take(manager, "b", pod_request("x"))
-    await take(manager, "full", pod_request("y", *WHOLE))
-
-    scores = node_ranking(manager, ManualClock()).scores(
-        pod_request("p"), ["a", "b", "c", "full", "cpu-only"], 10
-    )
-
-    assert scores["b"] == 10
-    assert scores["full"] == scores["cpu-only"] == 0
-    assert sorted(scores.values()) == [0, 0, 0, 5, 10]
 
 
 # --- properties -----------------------------------------------------------------------------------
@@ -297,7 +266,7 @@ async def _play(steps, strategy: Strategy, draw) -> None:
             promised.pop(number, None)
             expected = _naive(manager, promised, pod, candidates, strategy)
             choice = chooser.choose(pod, candidates)
-            assert (choice.nodes if isinstance(choice, ChosenNodes) else ()) == expected
+            assert ((choice,) if isinstance(choice, str) else ()) == expected
             if expected:
                 promised[number] = expected[0]
                 _nothing_promised_twice(manager, promised, strategy)
@@ -357,8 +326,8 @@ def test_every_assumed_pod_can_be_claimed(strategy, percents):
         for number, percent in enumerate(percents):
             pod = pod_request(f"p{number}", CardShares(1, percent))
             choice = chooser.choose(pod, NODES)
-            if isinstance(choice, ChosenNodes):
-                chosen.append((pod, choice.nodes[0]))
+            if isinstance(choice, str):
+                chosen.append((pod, choice))
         for pod, node in chosen:
             claim = CardClaim(pod.holder, pod.wants, HoldTerms(until=datetime(2026, 1, 1, tzinfo=UTC)))
             assert isinstance(await manager.claim(node, claim, strategy), tuple)
@@ -372,4 +341,4 @@ def test_a_ranking_knows_nodes_that_existed_before():
         await reserve(manager, "a", "team/p", CardShares(1, 50))
         return node_ranking(manager, ManualClock())
 
-    assert asyncio.run(story()).choose(pod_request("p"), ["a"]) == ChosenNodes(("a",))
+    assert asyncio.run(story()).choose(pod_request("p"), ["a"]) == "a"

@@ -11,7 +11,6 @@ from croupier.extender import protocol
 from croupier.extender.protocol import (
     ExtenderBindingResult,
     ExtenderFilterResult,
-    HostPriority,
     Malformed,
 )
 
@@ -54,7 +53,6 @@ def test_answers_as_go_reads_them():
         "FailedAndUnresolvableNodes": {"c": "none"},
         "Error": "",
     }
-    assert json.loads(protocol.encode([HostPriority("a", 10)])) == [{"Host": "a", "Score": 10}]
     assert json.loads(protocol.encode(ExtenderBindingResult("no"))) == {"Error": "no"}
 
 

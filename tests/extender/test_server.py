@@ -56,13 +56,11 @@ def question(*nodes: str, ratio: str = "50") -> dict[str, object]:
     return {"Pod": annotated, "NodeNames": list(nodes)}
 
 
-async def test_filter_and_prioritize_answer_over_http(url, web):
+async def test_filter_answers_over_http(url, web):
     async with web.post(f"{url}/filter", json=question("b", "a")) as answer:
         assert answer.status == 200
         assert int(answer.headers["Content-Length"]) > 0
         assert (await answer.json())["NodeNames"] == ["a"]
-    async with web.post(f"{url}/prioritize", json=question("b", "a")) as answer:
-        assert {score["Host"] for score in await answer.json()} == {"a", "b"}
 
 
 async def test_unknown_nodes_are_refused_by_name(url, web):
@@ -80,11 +78,11 @@ async def test_percent_signs_survive_the_formatting_of_events(url, web):
     assert '"50%%"' in said["FailedAndUnresolvableNodes"]["a"]
 
 
-@pytest.mark.parametrize("verb", ["filter", "prioritize", "bind"])
+@pytest.mark.parametrize("verb", ["filter", "bind"])
 @pytest.mark.parametrize("body", GARBAGE.values(), ids=GARBAGE)
 async def test_invalid_requests_get_a_message(url, web, verb, body):
     async with web.post(f"{url}/{verb}", data=body, headers=JSON) as answer:
-        assert answer.status == (400 if verb == "prioritize" else 200)
+        assert answer.status == 200
         assert "request" in (await answer.json())["Error"]
 
 

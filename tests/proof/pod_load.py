@@ -16,7 +16,6 @@ from typing import Any
 from croupier.api import kinds
 from croupier.api.core_v1 import Pod
 from croupier.extender import pod_request as pod_requests
-from croupier.extender.node_ranking import ChosenNodes
 from croupier.extender.protocol import ExtenderBindingArgs
 from croupier.kube.client import api_client, config
 from croupier.kube.client.api_client import Client, DeleteOptions
@@ -67,10 +66,10 @@ class PodWorker:
         for _ in range(TRIES):
             seen = await self._api.get(kinds.PODS, pod.metadata.name, namespace=self._namespace)
             choice = self._house.index.choose(pod_requests.read(seen), self._nodes)
-            if not isinstance(choice, ChosenNodes):
+            if not isinstance(choice, str):
                 await asyncio.sleep(0.3)  # other pods are deleted in the meantime
                 continue
-            where = ExtenderBindingArgs(pod.metadata.name, self._namespace, pod.metadata.uid, choice.nodes[0])
+            where = ExtenderBindingArgs(pod.metadata.name, self._namespace, pod.metadata.uid, choice)
             if self._chance.random() < 0.1:  # the scheduler retries after a timeout
                 answers = await asyncio.gather(*(self._house.binder.bind(where) for _ in range(2)))
                 why = answers[0]

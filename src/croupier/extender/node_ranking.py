@@ -31,13 +31,6 @@ MAX_RANKINGS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class ChosenNodes:
-    """The nodes for the pod, the best first."""
-
-    nodes: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class NoFit:
     """The reason of each node."""
 
@@ -68,14 +61,14 @@ class NodeRanking:
     def close(self) -> None:
         self._unsubscribe()
 
-    def choose(self, request: PodRequest, candidates: Sequence[str], *, most: int = 1) -> ChosenNodes | NoFit:
+    def choose(self, request: PodRequest, candidates: Sequence[str]) -> str | NoFit:
         """Choose the best of `candidates` and assume the pod there, replacing an earlier assumption."""
         for node in self._assumed.expire(self._clock.monotonic()):
             self._forget(node)
         self.forget_assumed(request.uid)
-        result = self._find(request, candidates, most)
-        if isinstance(result, ChosenNodes):
-            self._assume(request, result.nodes[0])
+        result = self._find(request, candidates)
+        if isinstance(result, str):
+            self._assume(request, result)
         return result
 
     def assumed(self, uid: str) -> AssumedPod | None:
@@ -88,14 +81,6 @@ class NodeRanking:
         if (node := self._assumed.drop(uid)) is not None:
             self._forget(node)
 
-    def scores(self, request: PodRequest, nodes: Sequence[str], highest: int) -> dict[str, int]:
-        """Scores from `highest` for the best node down to 0; nodes that do not fit have 0."""
-        ranks = self._ranking(request.wants, nodes).ranks(nodes)
-        fits = sorted((rank, node) for node in nodes if not isinstance(rank := ranks[node], Refusal))
-        steps = max(1, len(fits) - 1)
-        scores = {node: highest - highest * place // steps for place, (_, node) in enumerate(fits)}
-        return {node: scores.get(node, 0) for node in nodes}
-
     def strategy(self, wants: CardRequest) -> Strategy:
         return self._strategy(wants)
 
@@ -103,7 +88,7 @@ class NodeRanking:
         """Whether the pod fits on the node now."""
         return isinstance(self._try(node, request, self._strategy(request.wants)), Granted)
 
-    def _find(self, request: PodRequest, candidates: Sequence[str], most: int) -> ChosenNodes | NoFit:
+    def _find(self, request: PodRequest, candidates: Sequence[str]) -> str | NoFit:
         if request.trouble:
             return NoFit(dict.fromkeys(candidates, request.trouble))
         self._refresh_held_nodes()
@@ -113,24 +98,24 @@ class NodeRanking:
             return NoFit(dict.fromkeys(candidates, explain.ASKS_FOR_NOTHING.reason))
         possible = frozenset(candidates)
         ranking = self._ranking(request.wants, possible)
-        best = ranking.best(possible, most)
-        return ChosenNodes(best) if best else NoFit(ranking.reasons(candidates))
+        best = ranking.best(possible)
+        return NoFit(ranking.reasons(candidates)) if best is None else best
 
-    def _held_node(self, request: PodRequest, candidates: Sequence[str]) -> ChosenNodes | NoFit | None:
+    def _held_node(self, request: PodRequest, candidates: Sequence[str]) -> str | NoFit | None:
         """The node that already holds cards for the pod; None if there is none."""
         held, reserved = self._held_nodes.of(request.holder), self._held_nodes.of(request.key)
         if not held and not reserved:
             return None
         possible = set(candidates)
         if ours := sorted(possible.intersection(held)):
-            return ChosenNodes((ours[0],))
+            return ours[0]
         if not reserved:
             return None  # the scheduler excluded the node of our own hold, which expires
         reasons = dict.fromkeys(candidates, explain.reserved_elsewhere(set(reserved)).reason)
         for node in sorted(possible.intersection(reserved)):
             taken = self._try(node, request, self._strategy(request.wants))
             if isinstance(taken, Granted):
-                return ChosenNodes((node,))
+                return node
             reasons[node] = taken.reason
         return NoFit(reasons)
 

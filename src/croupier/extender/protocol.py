@@ -15,9 +15,6 @@ from croupier.kube.client.errors import Undecodable
 
 T = TypeVar("T")
 
-HIGHEST_SCORE: Final = 10
-"""Maximum score of an extender; the scheduler scales it to its own range."""
-
 _NAMES: Final = {
     "pod_uid": "PodUID",
     "node_names": "NodeNames",
@@ -60,11 +57,6 @@ class ExtenderFilterResult(Struct, frozen=True, rename=_spelled):
     error: str = ""
 
 
-class HostPriority(Struct, frozen=True, rename=_spelled):
-    host: str
-    score: int
-
-
 class ExtenderBindingArgs(Struct, frozen=True, rename=_spelled):
     pod_name: Annotated[str, Meta(max_length=253, pattern=_NAME)]
     pod_namespace: Annotated[str, Meta(max_length=63, pattern=_NAME)]
@@ -97,7 +89,7 @@ def binding(body: bytes) -> ExtenderBindingArgs:
     return _decode(ExtenderBindingArgs, body)
 
 
-def encode(answer: ExtenderFilterResult | ExtenderBindingResult | list[HostPriority]) -> bytes:
+def encode(answer: ExtenderFilterResult | ExtenderBindingResult) -> bytes:
     return _ENCODER.encode(answer)
 
 

@@ -5,8 +5,7 @@ all candidates.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import islice
+from collections.abc import Collection, Sequence
 from typing import TypeAlias
 
 from croupier.core.model.refusal import Refusal
@@ -35,16 +34,11 @@ class RequestRanking:
         if merit is not None and not isinstance(merit, Refusal):
             del self._order[bisect_left(self._order, (merit, node))]
 
-    def best(self, candidates: Collection[str], most: int) -> tuple[str, ...]:
-        """The best candidates that fit, in order; ties are broken by the node's name."""
+    def best(self, candidates: Collection[str]) -> str | None:
+        """The best candidate that fits; ties are broken by the node's name."""
         possible = frozenset(candidates)
-        fits = (node for _, node in self._order if node in possible)
-        return tuple(islice(fits, most))
-
-    def ranks(self, candidates: Iterable[str]) -> Mapping[str, RankOrRefusal]:
-        return {node: self._merits[node] for node in candidates}
+        return next((node for _, node in self._order if node in possible), None)
 
     def reasons(self, candidates: Sequence[str]) -> dict[str, str]:
         """The refusal of each candidate that does not fit."""
-        merits = self.ranks(candidates)
-        return {node: merit.reason for node, merit in merits.items() if isinstance(merit, Refusal)}
+        return {node: merit.reason for node in candidates if isinstance(merit := self._merits[node], Refusal)}

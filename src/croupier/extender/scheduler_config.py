@@ -17,7 +17,6 @@ from croupier.core.pods.request_parser import GPU, LEDGER, PERCENT
 from croupier.kube.serving import http_server
 
 FILTER: Final = "filter"
-PRIORITIZE: Final = "prioritize"
 BIND: Final = "bind"
 
 DEFAULT_URL: Final = "http://127.0.0.1:9440"
@@ -80,9 +79,7 @@ def extender(options: SchedulerConfigOptions) -> dict[str, Any]:
     return {
         "urlPrefix": options.url.rstrip("/"),
         "filterVerb": FILTER,
-        "prioritizeVerb": PRIORITIZE,
         "bindVerb": BIND,
-        "weight": 1,
         "nodeCacheCapable": True,
         "ignorable": False,
         "httpTimeout": f"{options.timeout}s",

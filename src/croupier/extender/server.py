@@ -20,7 +20,7 @@ from croupier.extender.metrics import ExtenderMetrics
 from croupier.extender.node_ranking import NodeRanking
 from croupier.extender.requeue import RefusedPodRequeuer
 from croupier.extender.response_pacing import ResponsePacer
-from croupier.extender.scheduler_config import BIND, FILTER, PRIORITIZE
+from croupier.extender.scheduler_config import BIND, FILTER
 from croupier.extender.service import ExtenderAnswer, ExtenderOptions, ExtenderService
 from croupier.kube.client.api_client import Client
 from croupier.kube.client.clock import Clock, SystemClock
@@ -71,11 +71,10 @@ class Extender:
             self._requeuer,
             pacer=ResponsePacer(dependencies.clock),
             ready=dependencies.ready,
-            choices=settings.choices,
         )
 
     def app(self) -> PostApp:
-        verbs = {FILTER: self._service.filter, PRIORITIZE: self._service.prioritize, BIND: self._service.bind}
+        verbs = {FILTER: self._service.filter, BIND: self._service.bind}
         answers = {f"/{name}": self._responder(name, verb) for name, verb in verbs.items()}
         return PostApp(answers, max_body=MAX_BODY, refused=self._refused)
 
@@ -116,7 +115,7 @@ class Extender:
 
     def _refused(self, path: str, status: int) -> None:
         name = path.strip("/")
-        known = name if name in (FILTER, PRIORITIZE, BIND) else "none"
+        known = name if name in (FILTER, BIND) else "none"
         self._dependencies.metrics.answered(known, f"refused with {status}", 0.0)
 
 

@@ -1,4 +1,6 @@
-"""The three verbs of an extender: request bytes in, response bytes out. HTTP is in server.py.
+"""The verbs filter and bind of an extender: request bytes in, response bytes out. HTTP is in server.py.
+
+Filter returns one node, so the scheduler has nothing to score and there is no prioritize.
 
 Refusals are reported as unresolvable, so that kube-scheduler does not try preemption. It cannot ask the
 extender for victims, and would find that by its own accounting no preemption is needed and add that
@@ -20,12 +22,10 @@ from croupier.extender import pod_request as pod_requests
 from croupier.extender import protocol
 from croupier.extender.assumed_pods import ASSUME_TTL
 from croupier.extender.binder import Binder
-from croupier.extender.node_ranking import ChosenNodes, NodeRanking
+from croupier.extender.node_ranking import NodeRanking
 from croupier.extender.protocol import (
-    ExtenderArgs,
     ExtenderBindingResult,
     ExtenderFilterResult,
-    HostPriority,
     Malformed,
 )
 from croupier.extender.requeue import RefusedPodRequeuer
@@ -40,8 +40,6 @@ class ExtenderOptions:
     """The strategy for pods whose pool sets none."""
     ttl: timedelta = TTL
     """How long a hold waits for its Binding."""
-    choices: int = 1
-    """How many nodes filter returns. With more than one, the scheduler chooses by score and randomly."""
     assume_ttl: float = ASSUME_TTL
     """Seconds that a pod stays assumed after filter."""
 
@@ -76,14 +74,12 @@ class ExtenderService:
         *,
         pacer: ResponsePacer,
         ready: Callable[[], bool],
-        choices: int = 1,
     ) -> None:
         self._index = index
         self._binder = binder
         self._requeuer = requeuer
         self._pacer = pacer
         self._ready = ready
-        self._choices = choices
 
     async def filter(self, body: bytes) -> ExtenderAnswer:
         try:
@@ -94,22 +90,15 @@ class ExtenderService:
             return _filtered(ExtenderFilterResult(error=NOT_READY), "unready")
         await self._binder.wait_for_slot()
         request = pod_requests.read(args.pod)
-        choice = self._index.choose(request, args.node_names or (), most=self._choices)
-        if isinstance(choice, ChosenNodes):
+        choice = self._index.choose(request, args.node_names or ())
+        if isinstance(choice, str):
             self._requeuer.placed(request.uid)
-            return _filtered(ExtenderFilterResult(node_names=choice.nodes), "chosen")
+            return _filtered(ExtenderFilterResult(node_names=(choice,)), "chosen")
         self._requeuer.refused(request)
         sentences = {reason: _escaped(reason) for reason in set(choice.reasons.values())}
         reasons = {node: sentences[reason] for node, reason in choice.reasons.items()}
         refused = ExtenderFilterResult(failed_and_unresolvable_nodes=reasons)
         return _filtered(refused, "unreadable" if request.trouble else "nowhere")
-
-    async def prioritize(self, body: bytes) -> ExtenderAnswer:
-        try:
-            args = protocol.arguments(body)
-        except Malformed as bad:
-            return ExtenderAnswer(protocol.encode(ExtenderBindingResult(str(bad))), "malformed", 400)
-        return ExtenderAnswer(protocol.encode(self._scores(args)), "scored")
 
     async def bind(self, body: bytes) -> ExtenderAnswer:
         try:
@@ -121,12 +110,6 @@ class ExtenderService:
         why = await self._binder.bind(args)
         await self._pacer.wait_turn()
         return _bound(why, "refused" if why else "bound")
-
-    def _scores(self, args: ExtenderArgs) -> list[HostPriority]:
-        scores = self._index.scores(
-            pod_requests.read(args.pod), args.node_names or (), protocol.HIGHEST_SCORE
-        )
-        return [HostPriority(node, score) for node, score in scores.items()]
 
 
 def _filtered(result: ExtenderFilterResult, outcome: str) -> ExtenderAnswer:
