@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from croupier.api.gpu import GPUNodeInventory
 from croupier.api.kinds import GPU_NODE_INVENTORIES
+from croupier.controllers.shared import apply
 from croupier.core.nodes.bootstrap import DCGM, ENVIRONMENT, FEATURES_DIR, GFD, SERVICE, ServiceKind
 from croupier.kube.client.resource import Raw
 
@@ -57,7 +58,9 @@ def body(kind: ServiceKind, inventory: GPUNodeInventory, images: ServiceImages) 
             "name": name(kind, node),
             "labels": {SERVICE: kind, "app.kubernetes.io/name": kind},
             "annotations": {IMAGE: image},
-            "ownerReferences": [_owner(inventory)],
+            "ownerReferences": [
+                {**apply.owner_reference(GPU_NODE_INVENTORIES, inventory), "controller": True}
+            ],
         },
         "spec": spec,
     }
@@ -77,14 +80,3 @@ def _container(kind: ServiceKind) -> dict[str, Any]:
             "securityContext": {"privileged": True},
         }
     return {"env": [{"name": key, "value": value} for key, value in ENVIRONMENT.items()], **more}
-
-
-def _owner(inventory: GPUNodeInventory) -> Raw:
-    kind = GPU_NODE_INVENTORIES
-    return {
-        "apiVersion": kind.api_version,
-        "kind": kind.kind,
-        "name": inventory.metadata.name,
-        "uid": inventory.metadata.uid,
-        "controller": True,
-    }

@@ -17,7 +17,6 @@ UNASSIGNED: Final = "UnassignedDevice"
 
 
 def desired_device(found: GPUDevice, decision: CardDecision, now: datetime) -> GPUDeviceStatus:
-    """The desired status fields of a GPUDevice."""
     return GPUDeviceStatus(
         phase=decision.phase,
         state=STATE_OF_PHASE[decision.phase],
@@ -30,7 +29,6 @@ def desired_device(found: GPUDevice, decision: CardDecision, now: datetime) -> G
 
 
 def current_device(found: GPUDevice) -> GPUDeviceStatus:
-    """The current values of these fields."""
     status = found.status
     return GPUDeviceStatus(
         phase=status.phase,
@@ -44,7 +42,7 @@ def current_device(found: GPUDevice) -> GPUDeviceStatus:
 def desired_node(
     found: GPUNodeInventory, decisions: Mapping[str, CardDecision], held: Mapping[str, int], now: datetime
 ) -> GPUNodeInventoryStatus:
-    """The desired status fields of a GPUNodeInventory; `held` are the held units by pool."""
+    """`held`: the held units by pool."""
     return GPUNodeInventoryStatus(
         pools=NodePools(assigned=_assigned(found, decisions, held, now), pending=_pending(decisions)),
         conditions=conditions.merge((card_decision.unassigned(decisions),), found.status.conditions, now),

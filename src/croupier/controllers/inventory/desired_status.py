@@ -88,7 +88,6 @@ def node_status(
     judged: tuple[DesiredCondition, ...],
     now: datetime,
 ) -> GPUNodeInventoryStatus:
-    """The desired fields of a GPUNodeInventory."""
     old = snapshot.inventory.status.conditions if snapshot.inventory is not None else ()
     return GPUNodeInventoryStatus(
         hw=cards.node_hardware(plan.cards),
@@ -98,7 +97,6 @@ def node_status(
 
 
 def current_node_status(found: GPUNodeInventory) -> GPUNodeInventoryStatus:
-    """The current fields."""
     status = found.status
     ours = conditions.select(CONDITIONS, status.conditions)
     return GPUNodeInventoryStatus(hw=status.hw, driver=status.driver, conditions=ours)

@@ -104,7 +104,7 @@ class InventoryController:
     def _watch(self, sources: InventoryInformers) -> None:
         watch = self.controller.watch
         watch(sources.nodes.store, sources.nodes.cache, lambda found: (found.metadata.name,))
-        watch(sources.leases.store, sources.leases.cache, lambda lease: (agent_report.node_of(lease),))
+        watch(sources.leases.store, sources.leases.cache, lambda lease: (agent_report.LEASE.node_of(lease),))
         watch(sources.features.store, sources.features.cache, lambda feature: (nfd.node_of(feature),))
         watch(sources.devices.store, sources.devices.cache, node_of)
         watch(sources.inventories.store, sources.inventories.cache, lambda found: (found.metadata.name,))

@@ -17,8 +17,10 @@ from croupier.api.gpu import GPUDevice, GPUPool
 from croupier.api.kinds import NODES
 from croupier.controllers.shared import index_keys
 from croupier.controllers.shared.informer import Informer
+from croupier.core.pods.scheduler_filters import NodeTaint
 from croupier.core.pools import node_labels as pool_nodes
-from croupier.core.pools.node_labels import LABEL, DesiredTaint, NodeMarks
+from croupier.core.pools.hints import NODE_LABEL
+from croupier.core.pools.node_labels import NodeMarks
 from croupier.kube.cache import store
 from croupier.kube.client.api_client import Client
 from croupier.kube.client.errors import NotFound
@@ -85,7 +87,7 @@ class PoolNodeController:
         log.info("updated the pool labels and taints of a node", node=node, pools=sorted(wanted.pools))
         return DONE
 
-    def _pools_on(self, node: str) -> dict[str, tuple[DesiredTaint, ...]]:
+    def _pools_on(self, node: str) -> dict[str, tuple[NodeTaint, ...]]:
         names = {device.pool_name for device in self._devices.get(node)} - {""}
         pools = {name: self._sources.pools.store.named(name) for name in names}
         return {name: _taints(pool) for name, pool in pools.items()}
@@ -98,7 +100,7 @@ class PoolNodeController:
 def node_marks(node: Node) -> NodeMarks:
     """The pool labels and taints of the node."""
     written = node.metadata.annotations.get(TAINTS, "")
-    labels = (key.removeprefix(LABEL) for key in node.metadata.labels if key.startswith(LABEL))
+    labels = (key.removeprefix(NODE_LABEL) for key in node.metadata.labels if key.startswith(NODE_LABEL))
     return NodeMarks(
         pools=frozenset(labels),
         taints=tuple(_taint(taint) for taint in node.spec.taints),
@@ -107,8 +109,8 @@ def node_marks(node: Node) -> NodeMarks:
 
 
 def _patch(node: Node, now: NodeMarks, wanted: NodeMarks) -> Raw:
-    labels: dict[str, str | None] = {LABEL + name: "" for name in wanted.pools}
-    labels |= {LABEL + name: None for name in now.pools - wanted.pools}
+    labels: dict[str, str | None] = {NODE_LABEL + name: "" for name in wanted.pools}
+    labels |= {NODE_LABEL + name: None for name in now.pools - wanted.pools}
     meta: dict[str, Any] = {"labels": labels}
     if (wanted.taints, wanted.ours) == (now.taints, now.ours):
         return {"metadata": meta}
@@ -121,15 +123,15 @@ def _patch(node: Node, now: NodeMarks, wanted: NodeMarks) -> Raw:
     return {"metadata": meta, "spec": {"taints": [msgspec.to_builtins(taint) for taint in taints]}}
 
 
-def _taints(pool: GPUPool | None) -> tuple[DesiredTaint, ...]:
+def _taints(pool: GPUPool | None) -> tuple[NodeTaint, ...]:
     if pool is None:
         return ()
-    return tuple(DesiredTaint(taint.key, taint.value, taint.effect) for taint in pool.spec.scheduling.taints)
+    return tuple(NodeTaint(taint.key, taint.effect, taint.value) for taint in pool.spec.scheduling.taints)
 
 
-def _taint(taint: WireTaint) -> DesiredTaint:
-    return DesiredTaint(taint.key, taint.value, taint.effect)
+def _taint(taint: WireTaint) -> NodeTaint:
+    return NodeTaint(taint.key, taint.effect, taint.value)
 
 
-def _to_wire(taint: DesiredTaint) -> WireTaint:
+def _to_wire(taint: NodeTaint) -> WireTaint:
     return WireTaint(key=taint.key, value=taint.value, effect=taint.effect)

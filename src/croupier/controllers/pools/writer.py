@@ -15,6 +15,7 @@ from croupier.api.gpu.device import ASSIGNMENT, DRAIN
 from croupier.api.kinds import CONFIG_MAPS, GPU_DEVICES, GPU_POOLS
 from croupier.controllers.pools import pool_snapshot
 from croupier.controllers.pools.pool_snapshot import PoolSnapshot
+from croupier.controllers.shared import apply
 from croupier.core.pools.sharing_change import MemberStep, PoolDecision
 from croupier.kube.client import concurrency
 from croupier.kube.client.api_client import Client, PatchType
@@ -51,7 +52,8 @@ class PoolWriter:
             "name": config_name(snapshot.name),
             "namespace": self._namespace,
             "labels": labels,
-            "ownerReferences": [_owner(snapshot.pool)],
+            # Removes the ConfigMap even if the finalizer of the pool was removed by force.
+            "ownerReferences": [apply.owner_reference(GPU_POOLS, snapshot.pool)],
         }
         written = await self._api.apply(CONFIG_MAPS, {"metadata": meta, "data": data}, force=True)
         self._wrote(CONFIG_MAPS, written)
@@ -126,16 +128,6 @@ def _data(snapshot: PoolSnapshot, outcome: PoolDecision) -> dict[str, str]:
 def _is_owned(config: ConfigMap, pool: GPUPool) -> bool:
     owners = {owner.uid for owner in config.metadata.owner_references}
     return config.metadata.labels.get(LABEL) == pool.metadata.name and pool.metadata.uid in owners
-
-
-def _owner(pool: GPUPool) -> Raw:
-    """The owner reference removes the ConfigMap even if the finalizer of the pool was removed by force."""
-    return {
-        "apiVersion": GPU_POOLS.api_version,
-        "kind": GPU_POOLS.kind,
-        "name": pool.metadata.name,
-        "uid": pool.metadata.uid,
-    }
 
 
 def _card_annotations(pool: GPUPool, device: GPUDevice, step: MemberStep) -> CardAnnotations:

@@ -18,7 +18,7 @@ _UNKNOWN: Final = object()
 class AgentReports:
     def __init__(self, leases: Informer[Lease]) -> None:
         self.leases = leases
-        self._by_node = leases.store.index(lambda lease: (agent_report.node_of(lease),))
+        self._by_node = leases.store.index(lambda lease: (agent_report.LEASE.node_of(lease),))
         self._read: dict[str, tuple[str, AgentReport | None]] = {}
 
     @property
@@ -37,7 +37,7 @@ class AgentReports:
         text = lease.metadata.annotations.get(REPORT_ANNOTATION, "")
         known = self._read.get(node)
         if known is None or known[0] != text:
-            known = self._read[node] = (text, agent_report.decode(lease))
+            known = self._read[node] = (text, agent_report.LEASE.decode(lease))
         return known[1]
 
     def subscribe(
@@ -54,7 +54,7 @@ class AgentReports:
         selected: dict[str, Hashable] = {}
 
         def changed(change: ObjectChange[Lease]) -> None:
-            node = agent_report.node_of(change.new or change.old or Lease())
+            node = agent_report.LEASE.node_of(change.new or change.old or Lease())
             if heartbeat is not None and change.old is not None and change.new is not None:
                 heartbeat(node)
             if _text(change.old) == _text(change.new):
