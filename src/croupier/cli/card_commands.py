@@ -1,12 +1,10 @@
 """`croupier assign`, `unassign`, `drain`, `retire`: administrative changes of one card.
 
-Each verb writes one annotation or label of the GPUDevice, as kubectl would, and waits until the controllers
-have carried it out.
+Each verb applies one change of `card_changes` and waits until the controllers have carried it out.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +12,8 @@ from croupier.cli import cards, cluster, pools, terminal
 
 if TYPE_CHECKING:
     from croupier.api.gpu import GPUDevice
+    from croupier.api.gpu.card_changes import CardChange
+    from croupier.core.model.refusal import Refusal
     from croupier.kube.client.api_client import Client
 
 POLL = 0.5
@@ -24,20 +24,6 @@ CardName = Annotated[str, typer.Argument(metavar="CARD", help="The card, by name
 Wait = Annotated[
     float, typer.Option("--wait", metavar="SECONDS", help="How long to wait for the change; 0 does not wait.")
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class CardChange:
-    """A metadata patch of a card, and the condition under which it is complete."""
-
-    patch: dict[str, Any]
-    done: "Callable[[GPUDevice], bool]"
-    waiting_for: str
-    """Completes the sentence "Waiting for ..."."""
-    done_message: str
-    """Printed on completion."""
-    counted_in: str = ""
-    """The pool whose status must list the card as well."""
 
 
 def assign(
@@ -54,26 +40,10 @@ def assign(
     croupier assign node-1-0000-65-00-0 team-a
     croupier assign node-1/0 team-a --wait 0
     """
+    from croupier.api.gpu import card_changes
 
-    async def order(api: "Client", device: "GPUDevice") -> CardChange:
-        from croupier.api.gpu.device import ASSIGNMENT
-
-        await pools.get_pool(api, pool)
-        now = device.metadata.annotations.get(ASSIGNMENT, "")
-        if now not in ("", pool):
-            terminal.usage_error(
-                f"card {device.metadata.name} is assigned to pool {now}: run `croupier unassign` first "
-                "and wait until the card is Unassigned."
-            )
-        return CardChange(
-            {"annotations": {ASSIGNMENT: pool}},
-            lambda card: _pool_of(card) == pool and card.status.state in ("Assigned", "Reserved"),
-            f"card {device.metadata.name} to join pool {pool}",
-            f"card {device.metadata.name} is assigned to pool {pool}.",
-            counted_in=pool,
-        )
-
-    _apply(cluster.ClusterTarget(kubeconfig, context), name, order, wait)
+    target = cluster.ClusterTarget(kubeconfig, context)
+    _apply(target, name, lambda device: card_changes.assign(device, pool), wait)
 
 
 def unassign(
@@ -88,18 +58,9 @@ def unassign(
     \b
     croupier unassign node-1/0
     """
+    from croupier.api.gpu import card_changes
 
-    async def order(_: "Client", device: "GPUDevice") -> CardChange:
-        from croupier.api.gpu.device import ASSIGNMENT
-
-        return CardChange(
-            {"annotations": {ASSIGNMENT: None}},
-            lambda card: not _pool_of(card) and card.status.state in ("Unassigned", "Faulted"),
-            f"card {device.metadata.name} to leave its pool",
-            f"card {device.metadata.name} is not assigned to a pool.",
-        )
-
-    _apply(cluster.ClusterTarget(kubeconfig, context), name, order, wait)
+    _apply(cluster.ClusterTarget(kubeconfig, context), name, card_changes.unassign, wait)
 
 
 def drain(
@@ -119,25 +80,12 @@ def drain(
     croupier drain node-1/0 --reason "swap the fan"
     croupier drain node-1/0 --undo
     """
+    from croupier.api.gpu import card_changes
 
-    async def order(_: "Client", device: "GPUDevice") -> CardChange:
-        from croupier.api.gpu.device import DRAIN
+    def change(device: "GPUDevice") -> "CardChange":
+        return card_changes.undo_drain(device) if undo else card_changes.drain(device, reason)
 
-        if undo:
-            return CardChange(
-                {"annotations": {DRAIN: None}},
-                lambda card: DRAIN not in card.metadata.annotations,
-                f"card {device.metadata.name} to become allocatable",
-                f"card {device.metadata.name} is allocatable again.",
-            )
-        return CardChange(
-            {"annotations": {DRAIN: reason or "by hand"}},
-            _is_withdrawn,
-            f"the pods that hold card {device.metadata.name}",
-            f"card {device.metadata.name} is drained: no pod holds it, and it is not allocated.",
-        )
-
-    _apply(cluster.ClusterTarget(kubeconfig, context), name, order, wait)
+    _apply(cluster.ClusterTarget(kubeconfig, context), name, change, wait)
 
 
 def retire(
@@ -152,37 +100,19 @@ def retire(
     \b
     croupier retire node-1/0
     """
+    from croupier.api.gpu import card_changes
 
-    async def order(_: "Client", device: "GPUDevice") -> CardChange:
-        from croupier.api.gpu.device import ASSIGNMENT, IGNORE
-
-        return CardChange(
-            {"labels": {IGNORE: "true"}, "annotations": {ASSIGNMENT: None}},
-            lambda card: not _pool_of(card) and _is_true(card, "Ignored"),
-            f"card {device.metadata.name} to leave its pool",
-            f"card {device.metadata.name} is retired; remove the label {IGNORE} to use it again.",
-        )
-
-    _apply(cluster.ClusterTarget(kubeconfig, context), name, order, wait)
+    _apply(cluster.ClusterTarget(kubeconfig, context), name, card_changes.retire, wait)
 
 
-def _pool_of(device: "GPUDevice") -> str:
-    return device.status.pool_ref.name if device.status.pool_ref is not None else ""
+def _apply(
+    target: cluster.ClusterTarget,
+    name: str,
+    change_of: "Callable[[GPUDevice], CardChange | Refusal]",
+    wait: float,
+) -> None:
+    from croupier.core.model.refusal import Refusal
 
-
-def _is_withdrawn(device: "GPUDevice") -> bool:
-    from croupier.api.gpu.device import OCCUPIED
-
-    occupied = cards.condition(device, OCCUPIED)
-    return occupied is not None and occupied.reason == "Withdrawn"
-
-
-def _is_true(device: "GPUDevice", kind: str) -> bool:
-    condition = cards.condition(device, kind)
-    return condition is not None and condition.status == "True"
-
-
-def _apply(target: cluster.ClusterTarget, name: str, order: "Callable[..., Any]", wait: float) -> None:
     if not 0 <= wait <= 86400:
         terminal.usage_error(f"--wait {wait:g}: must be 0 to 86400 seconds.")
 
@@ -190,7 +120,11 @@ def _apply(target: cluster.ClusterTarget, name: str, order: "Callable[..., Any]"
         from croupier.api import kinds
 
         device = cards.find((await api.list(kinds.GPU_DEVICES)).items, name)
-        change: CardChange = await order(api, device)
+        change = change_of(device)
+        if isinstance(change, Refusal):
+            terminal.usage_error(f"{change}.")
+        if change.counted_in:
+            await pools.get_pool(api, change.counted_in)
         await api.patch(kinds.GPU_DEVICES, device.metadata.name, {"metadata": change.patch})
         if wait == 0:
             typer.echo(f"card {device.metadata.name}: change written, not waiting for it.")
@@ -201,7 +135,7 @@ def _apply(target: cluster.ClusterTarget, name: str, order: "Callable[..., Any]"
         raise typer.Exit(1)
 
 
-async def _wait_until_done(api: "Client", name: str, change: CardChange, wait: float) -> bool:
+async def _wait_until_done(api: "Client", name: str, change: "CardChange", wait: float) -> bool:
     import asyncio
 
     from croupier.api import kinds
@@ -232,10 +166,11 @@ async def _wait_until_done(api: "Client", name: str, change: CardChange, wait: f
 async def _is_in_pool_status(api: "Client", device: "GPUDevice", pool: str) -> bool:
     """Whether the pool's status lists the card; until then a pod that requests the pool would be refused."""
     from croupier.api import kinds
+    from croupier.api.gpu import card_changes
 
     if not pool:
         return True
-    if _is_withdrawn(device):
+    if card_changes.is_withdrawn(device):
         return False
     status = (await api.get(kinds.GPU_POOLS, pool)).status
     known = device.status.inventory_id in {member.inventory_id for member in status.devices}
@@ -244,17 +179,18 @@ async def _is_in_pool_status(api: "Client", device: "GPUDevice", pool: str) -> b
 
 async def _pending_reason(api: "Client", device: "GPUDevice") -> str:
     """Why the change is not complete, from the conditions of the card, its pool and its node."""
-    from croupier.api import kinds
+    from croupier.api import kinds, meta
+    from croupier.api.gpu import card_changes
     from croupier.api.gpu.device import OCCUPIED
     from croupier.kube.client.errors import NotFound
 
-    occupied = cards.condition(device, OCCUPIED)
+    occupied = meta.condition(device.status.conditions, OCCUPIED)
     if occupied is not None and occupied.status == "True":
         return occupied.message or f"a pod holds it ({occupied.reason})"
-    ready = cards.condition(device, "ReadyForPooling")
+    ready = meta.condition(device.status.conditions, "ReadyForPooling")
     if ready is not None and ready.status != "True":
         return ready.message or ready.reason
-    if pool := _pool_of(device):
+    if pool := card_changes.pool_of(device):
         conditions = (await api.get(kinds.GPU_POOLS, pool)).status.conditions
         problems = [
             condition

@@ -1,8 +1,7 @@
 """`croupier cards`: list the GPU cards with their state, health and holders."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,7 +11,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from croupier.api.gpu import GPUDevice
-    from croupier.api.meta import Condition
+    from croupier.capacity.card_data import CardRow
     from croupier.capacity.snapshot import ClusterSnapshot
     from croupier.core.model.card import LedgerCard
     from croupier.kube.client.api_client import Client
@@ -43,20 +42,6 @@ State = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class CardRow:
-    """A card from the inventory, with its ledger entry if there is one."""
-
-    device: "GPUDevice"
-    held: "LedgerCard | None" = None
-
-    @property
-    def index(self) -> str:
-        from croupier.api.gpu.device import INDEX_LABEL
-
-        return self.device.metadata.labels.get(INDEX_LABEL, "")
-
-
 def cards(
     name: Annotated[
         str | None, typer.Argument(metavar="[CARD]", help="One card, by name or as NODE/INDEX.")
@@ -81,15 +66,17 @@ def cards(
     croupier cards node-1/0
     croupier cards node-1-0000-65-00-0 -o json
     """
+    from croupier.capacity import card_data
+
     terminal.check_output(output)
     _check_state(state)
     snapshot = cluster.run(cluster.ClusterTarget(kubeconfig, context), _read)
-    rows = [row for row in _rows(snapshot) if _matches(row.device, node, pool, state)]
+    rows = [row for row in card_data.rows(snapshot) if _matches(row, node, pool, state)]
     if name is not None:
         chosen = find([row.device for row in rows], name)
         rows = [row for row in rows if row.device is chosen]
     if output == "json":
-        typer.echo(rendering.json([_data(row) for row in rows]))
+        typer.echo(rendering.json([card_data.as_data(row) for row in rows]))
     elif name is not None:
         for line in _details(rows[0]):
             typer.echo(line)
@@ -111,14 +98,8 @@ def _check_state(state: str | None) -> None:
     terminal.check_choice("--state", state, get_args(DeviceState))
 
 
-async def _read(api: "Client") -> "ClusterSnapshot":
-    from croupier.capacity import snapshot
-
-    return await snapshot.take(api, cluster.now())
-
-
 def find(devices: "Iterable[GPUDevice]", name: str) -> "GPUDevice":
-    """The card with this name or at this `NODE/INDEX`."""
+    """The card with this name or at this `NODE/INDEX`; exits with code 2 if there is none."""
     from croupier.api.gpu.device import INDEX_LABEL
 
     node, _, index = name.rpartition("/")
@@ -133,27 +114,22 @@ def find(devices: "Iterable[GPUDevice]", name: str) -> "GPUDevice":
     return chosen
 
 
-def _rows(snapshot: "ClusterSnapshot") -> list[CardRow]:
-    cards = {card.id: card for ledger in snapshot.ledgers.values() for card in ledger.cards}
-    rows = [CardRow(device, cards.get(device.metadata.name)) for device in snapshot.devices]
-    return sorted(rows, key=lambda row: (row.device.status.node_name or "", _number(row.index)))
+async def _read(api: "Client") -> "ClusterSnapshot":
+    from croupier.capacity import snapshot
+
+    return await snapshot.take(api, cluster.now())
 
 
-def _number(index: str) -> int:
-    return int(index) if index.isascii() and index.isdigit() else -1
-
-
-def _matches(device: "GPUDevice", node: str | None, pool: str | None, state: str | None) -> bool:
-    status = device.status
-    pool_name = status.pool_ref.name if status.pool_ref is not None else ""
+def _matches(row: "CardRow", node: str | None, pool: str | None, state: str | None) -> bool:
+    status = row.device.status
     return (
         (node is None or status.node_name == node)
-        and (pool is None or pool_name == pool)
+        and (pool is None or row.pool == pool)
         and (state is None or status.state == state)
     )
 
 
-def _cells(row: CardRow, now: "datetime") -> tuple[str, ...]:
+def _cells(row: "CardRow", now: "datetime") -> tuple[str, ...]:
     status, meta = row.device.status, row.device.metadata
     return (
         meta.name,
@@ -161,16 +137,16 @@ def _cells(row: CardRow, now: "datetime") -> tuple[str, ...]:
         row.index,
         status.state or "",
         status.phase or "",
-        status.pool_ref.name if status.pool_ref is not None else "",
+        row.pool,
         status.hardware.product if status.hardware is not None else "",
-        partitions(row.device),
+        _partitions(row.device),
         _used(row.held),
         _health(row.device),
         tables.age(now - meta.creation_timestamp) if meta.creation_timestamp is not None else "",
     )
 
 
-def partitions(device: "GPUDevice") -> str:
+def _partitions(device: "GPUDevice") -> str:
     """The current partitions, such as `2 × 2g.20gb, 1 × 3g.30gb`, and the target while repartitioning."""
     current = device.status.cut
     if current is None:
@@ -192,24 +168,22 @@ def _used(card: "LedgerCard | None") -> str:
 
 
 def _health(device: "GPUDevice") -> str:
-    fault = condition(device, "Faulted")
+    from croupier.api import meta
+
+    fault = meta.condition(device.status.conditions, "Faulted")
     if fault is not None and fault.status == "True":
         text = fault.message or fault.reason
         return text if len(text) <= MAX_FAULT_LENGTH else f"{text[:MAX_FAULT_LENGTH]}…"
     return "ok" if device.status.phase else ""
 
 
-def condition(device: "GPUDevice", kind: str) -> "Condition | None":
-    return next((condition for condition in device.status.conditions if condition.type == kind), None)
-
-
-def _details(row: CardRow) -> list[str]:
+def _details(row: "CardRow") -> list[str]:
     status = row.device.status
     hardware, health = status.hardware, status.health
     lines = [
         f"{row.device.metadata.name}: card {row.index or '?'} of node {status.node_name}",
         f"  state      {status.state or 'not known yet'} ({status.phase or 'not checked yet'})",
-        f"  pool       {status.pool_ref.name if status.pool_ref is not None else 'none'}",
+        f"  pool       {row.pool or 'none'}",
     ]
     if hardware is not None:
         where = f" at {hardware.pci.address}" if hardware.pci is not None else ""
@@ -218,7 +192,7 @@ def _details(row: CardRow) -> list[str]:
         )
     if status.cut is not None:
         lines.append(
-            f"  partitions {partitions(row.device)}{f': {status.cut.message}' if status.cut.message else ''}"
+            f"  partitions {_partitions(row.device)}{f': {status.cut.message}' if status.cut.message else ''}"
         )
     if health is not None:
         heat = f"{health.temperature_c} °C" if health.temperature_c is not None else "temperature not known"
@@ -239,15 +213,3 @@ def _holders(card: "LedgerCard | None") -> list[str]:
     shares = [f"{holder.split(key)[0]}: {amount}" for key, amount in card.holders.items()]
     slots = [f"{holder.split(slot.holder)[0]}: {slot.id}" for slot in card.slots if slot.holder]
     return [f"  held by    {holding}" for holding in (*shares, *slots)] or ["  held by    none"]
-
-
-def _data(row: CardRow) -> dict[str, Any]:
-    import msgspec
-
-    status = row.device.status
-    return {
-        "card": row.device.metadata.name,
-        "index": int(row.index) if row.index.isdigit() else None,
-        **msgspec.to_builtins(status),
-        "ledger": rendering.card(row.held) if row.held is not None else None,
-    }

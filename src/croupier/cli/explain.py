@@ -1,7 +1,6 @@
 """`croupier explain`: which cards a pod holds, or why it is pending."""
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -9,12 +8,10 @@ from croupier.cli import cluster, rendering, terminal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from datetime import datetime
 
-    from croupier.cli.explain_rejected import RejectedPod
-    from croupier.core.explanation.explain import PlacementExplanation, PodHold, SchedulingInputs
-    from croupier.core.ledger.ledger import Ledger
-    from croupier.kube.client.api_client import Client
+    from croupier.capacity.pod_explanation import ExplainResult
+    from croupier.capacity.rejected_pod import RejectedPod
+    from croupier.core.explanation.explain import PlacementExplanation
 
 app = typer.Typer(
     help="Explain where a pod was placed, or why it is pending.",
@@ -53,30 +50,24 @@ def pod(
     croupier explain pod trainer -n team --all
     croupier explain pod team/trainer -o json
     """
+    from croupier.capacity import pod_explanation
+    from croupier.capacity.rejected_pod import RejectedPod
+
     terminal.check_output(output)
-    key = _key(name, namespace)
-    answer = cluster.run(cluster.ClusterTarget(kubeconfig, context), lambda api: _read(api, key))
-    if not isinstance(answer, ExplainResult):
-        typer.echo(rendering.json(_rejection_data(answer)) if output == "json" else _rejection_line(answer))
-        raise typer.Exit(1)
+    where, pod_name = _key(name, namespace)
+    answer = cluster.run(
+        cluster.ClusterTarget(kubeconfig, context),
+        lambda api: pod_explanation.read(api, where or api.config.namespace, pod_name, cluster.now()),
+    )
     if output == "json":
-        typer.echo(rendering.json(as_data(answer)))
+        typer.echo(rendering.json(pod_explanation.as_data(answer)))
+    elif isinstance(answer, RejectedPod):
+        typer.echo(_rejection_line(answer))
     else:
         for line in lines(answer, shown=None if every else SHOWN):
             typer.echo(line)
-    raise typer.Exit(1 if answer.found.state in ("Pending", "Unreadable") else 0)
-
-
-@dataclass(frozen=True, slots=True)
-class ExplainResult:
-    """The explanation, with details from the pod's status."""
-
-    found: "PlacementExplanation"
-    world: "SchedulingInputs"
-    scheduler: str = ""
-    """The scheduler's last message about a pending pod."""
-    since: "datetime | None" = None
-    """When the pod was bound."""
+    failed = isinstance(answer, RejectedPod) or answer.found.state in ("Pending", "Unreadable")
+    raise typer.Exit(1 if failed else 0)
 
 
 def _key(name: str, namespace: str | None) -> tuple[str | None, str]:
@@ -88,66 +79,15 @@ def _key(name: str, namespace: str | None) -> tuple[str | None, str]:
     return (head, tail) if slash else (namespace, name)
 
 
-async def _read(api: "Client", key: tuple[str | None, str]) -> "ExplainResult | RejectedPod":
-    from croupier.cli import explain_rejected
-    from croupier.kube.client.errors import NotFound
-
-    namespace, name = key[0] or api.config.namespace, key[1]
-    try:
-        return await _read_pod(api, namespace, name)
-    except NotFound:
-        if absent := await explain_rejected.find(api, namespace, name):
-            return absent
-        raise
-
-
 def _rejection_line(absent: "RejectedPod") -> str:
     return f"Pod {absent.key} does not exist: {absent.owner} could not create it: {absent.sentence}"
 
 
-def _rejection_data(absent: "RejectedPod") -> dict[str, Any]:
-    return {
-        "pod": absent.key,
-        "state": "Absent",
-        "sentence": absent.sentence,
-        "owner": absent.owner,
-        "quota": absent.quota or None,
-    }
-
-
-async def _read_pod(api: "Client", namespace: str, name: str) -> ExplainResult:
-    import asyncio
-
-    from croupier.api import convert_affinity, convert_pod, kinds
-    from croupier.capacity import snapshot
-    from croupier.core.explanation import explain
-
-    pod, taken = await asyncio.gather(
-        api.get(kinds.PODS, name, namespace=namespace), snapshot.take(api, cluster.now())
-    )
-    view = convert_pod.view(pod)
-    world = rendering.world(taken, rendering.strategy(taken, view.wants))
-    conditions = pod.status.conditions
-    scheduled = next((condition for condition in conditions if condition.type == "PodScheduled"), None)
-    is_bound = scheduled is not None and scheduled.status == "True"
-    return ExplainResult(
-        explain.explain(view, convert_affinity.pod_needs(pod), world),
-        world,
-        scheduler="" if scheduled is None or is_bound else _unescaped(scheduled.message),
-        since=scheduled.last_transition_time if scheduled is not None and is_bound else None,
-    )
-
-
-def _unescaped(message: str) -> str:
-    """Undo the doubled percent signs that kube-scheduler writes into the pod's status."""
-    return message.replace("%%", "%")
-
-
-def lines(answer: ExplainResult, *, shown: int | None = SHOWN) -> list[str]:
+def lines(answer: "ExplainResult", *, shown: int | None = SHOWN) -> list[str]:
     return [*_head(answer), *_placement_lines(answer), *_refusals(answer.found, shown), *_nearest(answer)]
 
 
-def _head(answer: ExplainResult) -> "Iterator[str]":
+def _head(answer: "ExplainResult") -> "Iterator[str]":
     from croupier.core.model import card_request
 
     found = answer.found
@@ -162,7 +102,9 @@ def _head(answer: ExplainResult) -> "Iterator[str]":
         yield f"  fits on    {_named(found.fits, SHOWN)}"
 
 
-def _placement_lines(answer: ExplainResult) -> "Iterator[str]":
+def _placement_lines(answer: "ExplainResult") -> "Iterator[str]":
+    from croupier.capacity import ledger_data
+
     seat = answer.found.seat
     if seat is None:
         return
@@ -175,7 +117,7 @@ def _placement_lines(answer: ExplainResult) -> "Iterator[str]":
     ledger = answer.world.ledgers.get(seat.node)
     for part in seat.grant:
         card = ledger.card(part.card) if ledger is not None else None
-        yield f"  card       {card.index if card else '?'} ({part.card}): {rendering.share(card, part)}"
+        yield f"  card       {card.index if card else '?'} ({part.card}): {ledger_data.share(card, part)}"
 
 
 def _refusals(found: "PlacementExplanation", shown: int | None) -> "Iterator[str]":
@@ -187,7 +129,7 @@ def _refusals(found: "PlacementExplanation", shown: int | None) -> "Iterator[str
         yield f"      {_named(group.nodes, shown)}"
 
 
-def _nearest(answer: ExplainResult) -> "Iterator[str]":
+def _nearest(answer: "ExplainResult") -> "Iterator[str]":
     from croupier.core.model import card_request
 
     found = answer.found
@@ -208,52 +150,3 @@ def _named(nodes: tuple[str, ...], shown: int | None) -> str:
     if shown is None or len(nodes) <= shown:
         return ", ".join(nodes)
     return f"{', '.join(nodes[:shown])} and {len(nodes) - shown} more (use --all)"
-
-
-def as_data(answer: ExplainResult) -> dict[str, Any]:
-    """The answer as JSON data; docs/commands.md describes its fields."""
-    found, world = answer.found, answer.world
-    pod = found.pod
-    return {
-        "pod": pod.key,
-        "uid": pod.uid,
-        "state": found.state,
-        "sentence": found.sentence,
-        "asks": [str(want) for want in pod.wants],
-        "node": pod.node or None,
-        "since": answer.since,
-        "scheduler": answer.scheduler or None,
-        "notes": list(found.notes),
-        "holds": _holds(found.seat, world),
-        "fits": list(found.fits),
-        "refusals": [
-            {"reason": group.reason, "count": len(group.nodes), "nodes": list(group.nodes)}
-            for group in found.refusals
-        ],
-        "nearest": [
-            {"node": miss.node, "detail": miss.detail, "cards": rendering.cards(_ledger(world, miss.node))}
-            for miss in found.nearest
-        ],
-        "instead": [
-            {"asks": [str(want) for want in alternative.wants], "node": alternative.node}
-            for alternative in found.instead
-        ],
-    }
-
-
-def _holds(seat: "PodHold | None", world: "SchedulingInputs") -> dict[str, Any] | None:
-    if seat is None:
-        return None
-    return {
-        "node": seat.node,
-        "state": "Held" if seat.held else "Bound",
-        "until": seat.until,
-        "reservation": seat.reservation or None,
-        "cards": rendering.parts(_ledger(world, seat.node), seat.grant),
-    }
-
-
-def _ledger(world: "SchedulingInputs", node: str) -> "Ledger":
-    from croupier.core.ledger.ledger import Ledger
-
-    return world.ledgers.get(node) or Ledger(node)

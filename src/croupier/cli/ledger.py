@@ -1,6 +1,6 @@
 """`croupier ledger`: free capacity per node, or the cards of one node."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -9,7 +9,6 @@ from croupier.cli.terminal import plural
 
 if TYPE_CHECKING:
     from croupier.capacity.snapshot import ClusterSnapshot
-    from croupier.core.ledger.overview import FreeOfTotal
 
 HEADERS = ("node", "cards", "percent", "slots", "slices", "holders", "held", "unhealthy", "findings")
 
@@ -28,7 +27,7 @@ def ledger(
     croupier ledger node-1
     croupier ledger -o json
     """
-    from croupier.capacity import snapshot
+    from croupier.capacity import ledger_data, snapshot
 
     terminal.check_output(output)
     seen = cluster.run(
@@ -38,7 +37,11 @@ def ledger(
         reason = "it has no cards" if node in seen.nodes else "there is no such node"
         terminal.fail(f"the ledger has no node {node}: {reason}.")
     if output == "json":
-        data = _node(seen, node) if node else [_summary(seen, name) for name in seen.ledgers]
+        data = (
+            ledger_data.node_details(seen, node)
+            if node
+            else [ledger_data.node_summary(seen, name) for name in seen.ledgers]
+        )
         typer.echo(rendering.json(data))
     elif node is not None:
         typer.echo("\n".join(node_lines(seen, node)))
@@ -82,43 +85,3 @@ def node_lines(seen: "ClusterSnapshot", name: str) -> list[str]:
         *(["", "By Reservation:", *reserved] if reserved else []),
         *(["", "Findings:", *findings] if findings else []),
     ]
-
-
-def _amount(amount: "FreeOfTotal") -> dict[str, int]:
-    return {"free": amount.free, "total": amount.total}
-
-
-def _summary(seen: "ClusterSnapshot", name: str) -> dict[str, Any]:
-    from croupier.core.ledger import overview
-
-    sums = overview.summary(seen.ledgers[name])
-    return {
-        "node": name,
-        "cards": _amount(sums.cards),
-        "percent": _amount(sums.percent),
-        "slots": {profile: _amount(amount) for profile, amount in sums.slots.items()},
-        "slices": _amount(sums.slices),
-        "holders": sums.holders,
-        "held": sums.held,
-        "sick": sums.unhealthy,
-        "findings": [
-            {
-                "class": finding.kind,
-                "message": finding.message,
-                "card": finding.card or None,
-                "holder": finding.holder or None,
-            }
-            for finding in seen.findings.get(name, ())
-        ],
-        "recorded": name in seen.recorded,
-    }
-
-
-def _node(seen: "ClusterSnapshot", name: str) -> dict[str, Any]:
-    entry = seen.ledgers[name]
-    return {
-        **_summary(seen, name),
-        "devices": rendering.cards(entry),
-        "waiting": dict(sorted(entry.held.items())),
-        "reservations": dict(sorted(entry.reservations.items())),
-    }

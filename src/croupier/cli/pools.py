@@ -8,7 +8,6 @@ from croupier.cli import cluster, rendering, tables, terminal
 
 if TYPE_CHECKING:
     from croupier.api.gpu import GPUPool
-    from croupier.api.meta import Condition
     from croupier.kube.client.api_client import Client
 
 HEADERS = ("pool", "mode", "unit", "cards", "nodes", "total", "used", "booked", "free", "full", "state")
@@ -101,11 +100,11 @@ async def get_pool(api: "Client", name: str) -> "GPUPool":
 
 
 async def _confirm(api: "Client", name: str) -> str:
-    from croupier.api import kinds
+    from croupier.api import kinds, meta
     from croupier.api.gpu.pool import CONFIRMED
 
     pool = await get_pool(api, name)
-    misconfigured = condition(pool, "Misconfigured")
+    misconfigured = meta.condition(pool.status.conditions, "Misconfigured")
     if misconfigured is None or misconfigured.status != "True":
         return f"pool {name} is not misconfigured: there is nothing to confirm."
     annotations = {CONFIRMED: str(pool.metadata.generation)}
@@ -116,17 +115,15 @@ async def _confirm(api: "Client", name: str) -> str:
     )
 
 
-def condition(pool: "GPUPool", kind: str) -> "Condition | None":
-    return next((condition for condition in pool.status.conditions if condition.type == kind), None)
-
-
 def _state(pool: "GPUPool") -> str:
     """The most severe problem with its message, or the availability of the pool."""
+    from croupier.api import meta
+
     for kind in PROBLEM_CONDITIONS:
-        problem = condition(pool, kind)
+        problem = meta.condition(pool.status.conditions, kind)
         if problem is not None and problem.status == "True":
             return f"{kind}: {problem.message or problem.reason}"
-    ready = condition(pool, "Available")
+    ready = meta.condition(pool.status.conditions, "Available")
     if ready is None:
         return "not reconciled yet"
     return "Available" if ready.status == "True" else f"not available: {ready.message or ready.reason}"

@@ -1,34 +1,14 @@
-"""Rendering of cards, shares and holders as text and as JSON data, shared by the verbs."""
+"""Text of cards, shares and holders, shared by the verbs."""
 
 from typing import TYPE_CHECKING, Any
 
-from croupier.cli import tables, terminal
+from croupier.cli import tables
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from croupier.capacity.snapshot import ClusterSnapshot
-    from croupier.core.explanation.explain import SchedulingInputs
     from croupier.core.ledger.ledger import Ledger
-    from croupier.core.model.card import CardGrant, Grant, LedgerCard
-    from croupier.core.model.card_request import CardRequest
-    from croupier.core.placement.card_selection import Strategy
-
-
-def world(seen: "ClusterSnapshot", strategy: "Strategy") -> "SchedulingInputs":
-    from croupier.api import convert_affinity
-    from croupier.core.explanation.explain import SchedulingInputs
-
-    return SchedulingInputs(
-        {name: convert_affinity.node_facts(node) for name, node in seen.nodes.items()}, seen.ledgers, strategy
-    )
-
-
-def strategy(seen: "ClusterSnapshot", wants: "CardRequest") -> "Strategy":
-    """The strategy of the requested pool, else the default: the snapshot does not contain the setting."""
-    requested = {want.pool for want in wants if want.pool}
-    strategies = {pool.metadata.name: pool.spec.scheduling.strategy for pool in seen.pools}
-    return next((chosen for name in sorted(requested) if (chosen := strategies.get(name))), "Spread")
+    from croupier.core.model.card import LedgerCard
 
 
 def json(data: Any) -> str:
@@ -39,54 +19,6 @@ def json(data: Any) -> str:
 
 def timestamp(when: "datetime") -> str:
     return f"{when:%Y-%m-%d %H:%M:%S} UTC"
-
-
-def share(card: "LedgerCard | None", part: "CardGrant") -> str:
-    """`50 %`, `2 slices`, `whole`, `MIG 1g.10gb`."""
-    if part.slots:
-        profiles = {slot.id: slot.profile for slot in card.slots} if card is not None else {}
-        return ", ".join(f"MIG {profiles.get(slot, slot)}" for slot in part.slots)
-    if card is not None and card.mode == "TimeSlice":
-        return terminal.plural(part.share, "slice")
-    return "whole" if part.share == 100 else f"{part.share} %"
-
-
-def parts(ledger: "Ledger", grant: "Grant") -> list[dict[str, Any]]:
-    return [_part(ledger.card(part.card), part) for part in grant]
-
-
-def _part(card: "LedgerCard | None", part: "CardGrant") -> dict[str, Any]:
-    data: dict[str, Any] = {"card": part.card, "index": card.index if card is not None else None}
-    if part.slots:
-        return {**data, "slots": list(part.slots)}
-    unit = "slices" if card is not None and card.mode == "TimeSlice" else "percent"
-    return {**data, unit: part.share}
-
-
-def cards(ledger: "Ledger") -> list[dict[str, Any]]:
-    return [card(one) for one in ledger.cards]
-
-
-def card(card: "LedgerCard") -> dict[str, Any]:
-    from croupier.api.mps import holder
-
-    held = [
-        {"pod": holder.split(key)[0], "holder": key, "share": amount} for key, amount in card.holders.items()
-    ]
-    data: dict[str, Any] = {
-        "card": card.id,
-        "index": card.index,
-        "mode": card.mode,
-        "pool": card.pool or None,
-        "healthy": card.healthy,
-    }
-    if card.mode == "MIG":
-        slots = [
-            {"slot": slot.id, "profile": slot.profile, "free": not slot.holder, "holder": slot.holder or None}
-            for slot in card.slots
-        ]
-        return {**data, "slots": slots}
-    return {**data, "capacity": card.capacity, "free": card.free, "holders": held}
 
 
 def card_lines(ledger: "Ledger") -> list[str]:

@@ -46,6 +46,8 @@ def what_if(
     croupier what-if -f job.yaml --count 16 --strategy BinPack
     kubectl get deployment trainer -o yaml | croupier what-if -f -
     """
+    from croupier.capacity import pod_explanation
+
     terminal.check_output(output)
     if not 1 <= count <= MAX_COPIES:
         terminal.usage_error(f"--count {count}: must be 1 to {MAX_COPIES}.")
@@ -56,7 +58,7 @@ def what_if(
         pod, view, cluster.ClusterTarget(kubeconfig, context), count=count, strategy=strategy
     )
     if output == "json":
-        typer.echo(rendering.json(as_data(view, played, world, count)))
+        typer.echo(rendering.json(pod_explanation.what_if_data(view, played, world, count)))
     else:
         print_text(view, played, world, count)
     raise typer.Exit(0 if played.stopped is None else 1)
@@ -110,17 +112,18 @@ def _simulate(
     pod: "Pod", view: "PodView", target: cluster.ClusterTarget, *, count: int, strategy: str | None
 ) -> "tuple[WhatIfResult, SchedulingInputs]":
     from croupier.api import convert_affinity
-    from croupier.capacity import snapshot
+    from croupier.capacity import pod_explanation, snapshot
     from croupier.core.explanation import what_if
 
     seen = cluster.run(target, lambda api: snapshot.take(api, cluster.now()))
-    chosen: Any = strategy or rendering.strategy(seen, view.wants)
-    world = rendering.world(seen, chosen)
+    chosen: Any = strategy or pod_explanation.pool_strategy(seen, view.wants)
+    world = pod_explanation.scheduling_inputs(seen, chosen)
     return what_if.simulate(view, convert_affinity.pod_needs(pod), world, count), world
 
 
 def print_text(view: "PodView", played: "WhatIfResult", world: "SchedulingInputs", count: int) -> None:
     """Print the placements, then the reason why no more copies fit."""
+    from croupier.capacity.pod_explanation import ExplainResult
     from croupier.core.model import card_request
 
     placed = len(played.places)
@@ -133,7 +136,7 @@ def print_text(view: "PodView", played: "WhatIfResult", world: "SchedulingInputs
         tables.echo(("node", "copies", "cards"), rows(played, world))
     if played.stopped is not None:
         typer.echo(f"{'' if placed == 0 else chr(10)}{count - placed} of {count} would stay pending{asks}.")
-        for line in explaining.lines(explaining.ExplainResult(played.stopped, world)):
+        for line in explaining.lines(ExplainResult(played.stopped, world)):
             typer.echo(line)
 
 
@@ -152,19 +155,3 @@ def rows(played: "WhatIfResult", world: "SchedulingInputs") -> list[tuple[str, s
 def _counted(each: list[str]) -> str:
     counts = {cards: each.count(cards) for cards in dict.fromkeys(each)}
     return "; ".join(cards if times == 1 else f"{times} × ({cards})" for cards, times in counts.items())
-
-
-def as_data(view: "PodView", played: "WhatIfResult", world: "SchedulingInputs", count: int) -> dict[str, Any]:
-    stopped = played.stopped
-    return {
-        "pod": view.key,
-        "asks": [str(want) for want in view.wants],
-        "strategy": world.strategy,
-        "copies": count,
-        "placed": [
-            {"node": place.node, "cards": rendering.parts(world.ledgers[place.node], place.grant)}
-            for place in played.places
-        ],
-        "missing": count - len(played.places),
-        "why": None if stopped is None else explaining.as_data(explaining.ExplainResult(stopped, world)),
-    }

@@ -5,12 +5,13 @@ A ResourceQuota, a pool without access or an admission policy rejects a pod befo
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from croupier.api.core_v1 import Event
-    from croupier.core.pods.quota import QuotaRefusal
-    from croupier.kube.client.api_client import Client
+from croupier.api import kinds, quotas
+from croupier.api.core_v1 import Event
+from croupier.core.pods import quota
+from croupier.core.pods.quota import QuotaRefusal
+from croupier.kube.client.api_client import Client, Selection
+from croupier.kube.client.errors import NotFound
 
 REASON = "FailedCreate"
 
@@ -27,12 +28,8 @@ class RejectedPod:
     """The ResourceQuota that rejected it, if it was one."""
 
 
-async def find(api: "Client", namespace: str, name: str) -> RejectedPod | None:
+async def find(api: Client, namespace: str, name: str) -> RejectedPod | None:
     """The latest rejection; `name` is that of the pod, its owner or its Deployment. None if there is none."""
-    from croupier.api import kinds
-    from croupier.core.pods import quota
-    from croupier.kube.client.api_client import Selection
-
     events = (await api.list(kinds.EVENTS, Selection(namespace, fields=f"reason={REASON}"))).items
     matching = [event for event in events if _concerns(event.regarding.name, name)]
     if not matching:
@@ -46,11 +43,7 @@ async def find(api: "Client", namespace: str, name: str) -> RejectedPod | None:
     return RejectedPod(key, owner, await _quota_message(api, namespace, stop), stop.quota)
 
 
-async def _quota_message(api: "Client", namespace: str, stop: "QuotaRefusal") -> str:
-    from croupier.api import quotas
-    from croupier.core.pods import quota
-    from croupier.kube.client.errors import NotFound
-
+async def _quota_message(api: Client, namespace: str, stop: QuotaRefusal) -> str:
     try:
         current = await api.get(quotas.RESOURCE_QUOTAS, stop.quota, namespace=namespace)
     except NotFound:
@@ -63,7 +56,7 @@ def _concerns(owner: str, name: str) -> bool:
     return owner == name or name.startswith(f"{owner}-") or owner.startswith(f"{name}-")
 
 
-def _last_time(event: "Event") -> str:
+def _last_time(event: Event) -> str:
     """Time of the last occurrence in RFC 3339, which sorts as text."""
     created = event.metadata.creation_timestamp
     times = (
