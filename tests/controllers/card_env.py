@@ -22,7 +22,7 @@ from croupier.kube.client.errors import NotFound
 from croupier.kube.client.resource import Resource
 from tests.controllers.ledger_env import watched
 from tests.core.card_scenarios import CardSituation
-from tests.kube.polling import until
+from tests.polling import until
 
 NODE = "card-stage"
 ADDRESS = "0000:65:00.0"
@@ -92,7 +92,7 @@ class CardEnv:
             with contextlib.suppress(NotFound):
                 await self.api.delete(kind, name)
         with contextlib.suppress(NotFound):
-            await self.api.delete(kinds.LEASES, agent_report.lease_name(self.node), namespace=self.namespace)
+            await self.api.delete(kinds.LEASES, agent_report.LEASE.name(self.node), namespace=self.namespace)
 
     async def pools(self, wanted: dict[str, Any]) -> None:
         """Make exactly these pools exist, of those that this environment created."""
@@ -148,7 +148,7 @@ class CardEnv:
         line = CardReport(index=0, address=ADDRESS, product="H100", health=health)
         report = AgentReport(node=self.node, source="simulated", cards=(line,), **about)
         meta = {
-            "name": agent_report.lease_name(self.node),
+            "name": agent_report.LEASE.name(self.node),
             "labels": {agent_report.AGENT_LABEL: "node"},
             "annotations": {
                 agent_report.NODE_ANNOTATION: self.node,

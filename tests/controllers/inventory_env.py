@@ -25,7 +25,7 @@ from croupier.kube.client.errors import NotFound
 from croupier.kube.client.resource import Resource
 from croupier.kube.controller.events import EventRecorder
 from tests.controllers.ledger_env import running, watched
-from tests.kube.polling import until_async
+from tests.polling import until_async
 
 H100 = catalogue.find("H100")
 TIMEOUT = 60.0
@@ -219,7 +219,7 @@ class InventoryEnv:
             agent_report.NODE_ANNOTATION: reported.node,
         }
         meta = {
-            "name": agent_report.lease_name(reported.node),
+            "name": agent_report.LEASE.name(reported.node),
             "labels": {agent_report.AGENT_LABEL: "node"},
             "annotations": annotations,
         }

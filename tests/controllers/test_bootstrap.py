@@ -28,7 +28,7 @@ from tests.controllers import card_env
 from tests.controllers.card_env import CardEnv
 from tests.controllers.ledger_env import running
 from tests.core.card_scenarios import CardSituation
-from tests.kube.polling import until_async
+from tests.polling import until_async
 
 WRITES = ("create", "update", "patch", "apply", "delete")
 HEALTHY_REPORT = {"driver": "550.54", "cuda": "12.4", "toolkit": True, "monitored_by": "nvml", "beats": 3}
@@ -118,7 +118,7 @@ class BootstrapEnv:
     async def beats(self) -> None:
         """The agent renews its Lease without a new report."""
         renewed = {"spec": {"renewTime": micro_time(self.clock.now())}}
-        name = agent_report.lease_name(self.stage.node)
+        name = agent_report.LEASE.name(self.stage.node)
         await self.stage.api.patch(kinds.LEASES, name, renewed, namespace=self.stage.namespace)
 
     async def leave(self) -> None:

@@ -29,7 +29,7 @@ from croupier.node.cards import simulated_spec, simulated_state
 from croupier.node.cards.simulated import SimulatedCards, SimulatedFiles
 from croupier.node.node_informers import POOL_LABEL, NodeInformers, PoolConfigMaps
 from tests.controllers.ledger_env import watched
-from tests.kube.polling import until
+from tests.polling import until
 
 LAYOUTS = {
     "small": ["1g.10gb"] * 7,
@@ -109,9 +109,11 @@ class AgentEnv:
 
     async def report(self) -> AgentReport:
         """The published report. Empty if there is no Lease."""
-        name = agent_report.lease_name(self.node)
+        name = agent_report.LEASE.name(self.node)
         with contextlib.suppress(NotFound):
-            report = agent_report.decode(await self.api.get(kinds.LEASES, name, namespace=self.namespace))
+            report = agent_report.LEASE.decode(
+                await self.api.get(kinds.LEASES, name, namespace=self.namespace)
+            )
             assert report is not None
             return report
         return AgentReport(node=self.node)

@@ -27,8 +27,8 @@ from croupier.node.market.metrics import MarketMetrics
 from croupier_lab import shared_cluster
 from tests.cli.command import CROUPIER
 from tests.controllers.ledger_env import running, watched
-from tests.kube.polling import until
 from tests.node.market_env import QUICK, ManualMarketClock, MarketEnv, market_env
+from tests.polling import until
 
 STATUS = (*CROUPIER, "market", "status", "--lease-namespace")
 
@@ -54,7 +54,7 @@ async def env(api: Client, pod_namespace: str, tmp_path: Any) -> AsyncIterator[M
 
 
 async def lease(env: MarketEnv) -> Any:
-    return await env.api.get(kinds.LEASES, market_report.lease_name(env.node), namespace=env.namespace)
+    return await env.api.get(kinds.LEASES, market_report.LEASE.name(env.node), namespace=env.namespace)
 
 
 async def test_a_throttled_pod_is_raised_by_its_own_podallocation(env):
@@ -223,7 +223,7 @@ async def test_a_dry_run_logs_a_restored_limit_once(env):
     await env.caught_up()
     registry = CollectorRegistry()
 
-    await env.seconds(env.agent(dry_run=True, gauge=MarketMetrics(registry)), 5)
+    await env.seconds(env.agent(dry_run=True, metrics=MarketMetrics(registry)), 5)
 
     assert registry.get_sample_value("mbcas_moves_total", {"direction": "down"}) == 1
     assert env.desired("left") == "400m"
@@ -272,7 +272,7 @@ async def test_a_dry_run_writes_no_limit_and_reports_its_decisions(env):
     assert env.allocation("busy") is None
     found = await lease(env)
     assert found.metadata.labels == {market_report.AGENT_LABEL: market_report.DRY_RUN}
-    told = market_report.decode(found)
+    told = market_report.LEASE.decode(found)
     assert told is not None
     assert told.dry_run
     assert told.pods[0].limit == "800m", "the result of several steps"
@@ -329,7 +329,7 @@ async def test_an_agent_without_counters_sends_no_heartbeat(env):
 async def test_metrics_are_named_mbcas(env):
     registry = CollectorRegistry()
     await env.pod("busy", wants=900)
-    await env.seconds(env.agent(gauge=MarketMetrics(registry)), 2)
+    await env.seconds(env.agent(metrics=MarketMetrics(registry)), 2)
 
     pod = {"namespace": env.namespace, "pod": "busy"}
     assert registry.get_sample_value("mbcas_supply_cpu", {"book": "latency"}) == 16
@@ -550,7 +550,7 @@ async def test_a_limit_set_by_hand_is_not_restored(env):
 
 
 def test_a_long_node_name_gives_a_valid_lease_name():
-    names = {market_report.lease_name("n" * 253), market_report.lease_name("n" * 252 + "m")}
+    names = {market_report.LEASE.name("n" * 253), market_report.LEASE.name("n" * 252 + "m")}
 
     assert len(names) == 2
     assert all(len(name) <= 253 for name in names)

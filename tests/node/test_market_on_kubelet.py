@@ -36,8 +36,8 @@ from croupier_lab import image, realnode
 from croupier_lab.lab import Lab
 from tests.cli.command import CROUPIER
 from tests.controllers.ledger_env import running, watched
-from tests.kube.polling import until, until_async
 from tests.node.market_env import QUICK
+from tests.polling import until, until_async
 
 BUSY = "while :; do :; done"
 IDLE = "sleep 3600"
@@ -288,14 +288,14 @@ async def test_a_killed_agent_loses_no_limit_and_never_exceeds_the_supply(env, t
 
     async def trading() -> MarketReport | None:
         """Its report once it knows all pods; until then their limits do not count as free."""
-        name = market_report.lease_name(env.node)
-        told = market_report.decode(await env.api.get(kinds.LEASES, name, namespace="default"))
+        name = market_report.LEASE.name(env.node)
+        told = market_report.LEASE.decode(await env.api.get(kinds.LEASES, name, namespace="default"))
         return told if told and [book.supply for book in told.books] == [units.text(supply)] else None
 
     async with process(env, tmp_path, *CROUPIER):
         await until(lambda: env.quotas() and env.quota("busy") >= 40, "the busy pod to be raised", WITHIN)
         told = await until_async(trading, "it to trade with all of them", WITHIN)
-    await env.api.delete(kinds.LEASES, market_report.lease_name(env.node), namespace="default")
+    await env.api.delete(kinds.LEASES, market_report.LEASE.name(env.node), namespace="default")
 
     assert told is not None
     assert {one.original for one in told.pods} == {"200m"}, "in the agent's report"

@@ -17,8 +17,8 @@ from croupier.kube.client.errors import ApiError, NotFound
 from croupier_lab import shared_cluster
 from croupier_lab.cluster import Cluster
 from tests.cli.command import CROUPIER
-from tests.kube.polling import until, until_async
 from tests.node.market_env import MarketEnv, market_env
+from tests.polling import until, until_async
 
 MANIFEST = Path(__file__).resolve().parents[2] / "deployments/cpu/agent.yaml"
 OURS = "d8-gpu-operator"
@@ -89,9 +89,9 @@ async def test_the_permissions_of_the_manifest_are_sufficient(env, cluster, name
     life = asyncio.create_task(living(env))
 
     async def reported() -> bool:
-        name = market_report.lease_name(env.node)
+        name = market_report.LEASE.name(env.node)
         try:
-            found = market_report.decode(await env.api.get(kinds.LEASES, name, namespace=namespace))
+            found = market_report.LEASE.decode(await env.api.get(kinds.LEASES, name, namespace=namespace))
         except NotFound:
             return False
         return found is not None and bool(found.pods)

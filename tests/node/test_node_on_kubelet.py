@@ -24,11 +24,11 @@ from croupier_lab import realnode, shared_cluster
 from croupier_lab.lab import Lab
 from tests.cli.command import CROUPIER
 from tests.controllers.ledger_env import watched
-from tests.kube.polling import until, until_async
 from tests.node.agent_account import account_kubeconfig, installed_account
 from tests.node.agent_env import layout
 from tests.node.nvml_env import NvmlEnv
 from tests.node.plugin_env import TIMEOUT, PluginEnv, pod
+from tests.polling import until, until_async
 
 GPU = "nvidia.com/gpu"
 PERCENT = "gpu.mps.io/percent"
@@ -125,8 +125,10 @@ class AgentProcessEnv:
         await self.kubelet.api.apply(kinds.CONFIG_MAPS, {"metadata": meta, "data": data}, force=True)
 
     async def report(self) -> AgentReport:
-        name = agent_report.lease_name(self.kubelet.node)
-        report = agent_report.decode(await self.kubelet.api.get(kinds.LEASES, name, namespace=self.ours))
+        name = agent_report.LEASE.name(self.kubelet.node)
+        report = agent_report.LEASE.decode(
+            await self.kubelet.api.get(kinds.LEASES, name, namespace=self.ours)
+        )
         assert report is not None
         return report
 

@@ -10,8 +10,7 @@ from typing import Final
 
 import msgspec
 
-from croupier.api import heartbeat
-from croupier.api.core_v1 import Lease
+from croupier.api.heartbeat import MAX_REPORT_BYTES, ReportLease
 from croupier.api.wire import Wire
 
 REPORT_ANNOTATION: Final = "mbcas.io/books"
@@ -25,8 +24,6 @@ ACTIVE: Final = "agent"
 DRY_RUN: Final = "dry-run"
 """The label value of an agent in dry-run mode, which only reports what it would do."""
 LEASE_SELECTOR: Final = f"{AGENT_LABEL} in ({ACTIVE},{DRY_RUN})"
-
-_PREFIX: Final = "market-"
 
 
 class SupplyLine(Wire, frozen=True, kw_only=True):
@@ -70,28 +67,15 @@ class MarketReport(Wire, frozen=True, kw_only=True):
     pods: tuple[MarketPodLine, ...] = ()
 
 
-def lease_name(node: str) -> str:
-    return heartbeat.lease_name(_PREFIX, node)
-
-
-def node_of(lease: Lease) -> str:
-    return heartbeat.node_of(lease, NODE_ANNOTATION, _PREFIX)
+LEASE: Final = ReportLease("market-", NODE_ANNOTATION, REPORT_ANNOTATION, MarketReport)
 
 
 def encode(report: MarketReport) -> str:
     """Encode the report for the annotation. If it is too long, leave out the explanations, then the pods."""
     text = msgspec.json.encode(report)
-    if len(text) > heartbeat.MAX_REPORT_BYTES:
+    if len(text) > MAX_REPORT_BYTES:
         short = tuple(msgspec.structs.replace(pod, why="") for pod in report.pods)
         text = msgspec.json.encode(msgspec.structs.replace(report, pods=short))
-    if len(text) > heartbeat.MAX_REPORT_BYTES:
+    if len(text) > MAX_REPORT_BYTES:
         text = msgspec.json.encode(msgspec.structs.replace(report, pods=()))
     return text.decode()
-
-
-def decode(lease: Lease) -> MarketReport | None:
-    """The report, or None if it is missing or cannot be decoded (another version may have written it)."""
-    try:
-        return msgspec.json.decode(lease.metadata.annotations.get(REPORT_ANNOTATION, ""), type=MarketReport)
-    except msgspec.MsgspecError:
-        return None

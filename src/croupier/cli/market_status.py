@@ -71,7 +71,7 @@ async def _leases(api: "Client", namespace: str) -> "list[Lease]":
 def _node(lease: "Lease") -> str:
     from croupier.api import market_report
 
-    return market_report.node_of(lease)
+    return market_report.LEASE.node_of(lease)
 
 
 def _seconds_since_heartbeat(lease: "Lease", now: "datetime") -> float:
@@ -89,7 +89,7 @@ def as_data(lease: "Lease", now: "datetime") -> dict[str, Any]:
     from croupier.api import market_report
 
     silent = _seconds_since_heartbeat(lease, now)
-    report = market_report.decode(lease)
+    report = market_report.LEASE.decode(lease)
     fields = {} if report is None else {name: getattr(report, name) for name in report.__struct_fields__}
     data: dict[str, Any] = {
         "node": _node(lease),
@@ -106,7 +106,7 @@ def as_data(lease: "Lease", now: "datetime") -> dict[str, Any]:
 def print_node(lease: "Lease", now: "datetime") -> None:
     from croupier.api import market_report
 
-    silent, report = _seconds_since_heartbeat(lease, now), market_report.decode(lease)
+    silent, report = _seconds_since_heartbeat(lease, now), market_report.LEASE.decode(lease)
     typer.echo(_title(_node(lease), silent, report))
     if report is None:
         typer.echo("  Its Lease contains no report that this version can read.")

@@ -28,7 +28,7 @@ async def work(settings: ProcessOptions, chosen: market_agent.MarketAgentOptions
                 kinds.POD_ALLOCATIONS, market_sight.WRITTEN_BY_HAND, name="podallocations by people"
             ).store,
         )
-        chosen = replace(chosen, gauge=MarketMetrics(surface.metrics.registry))
+        chosen = replace(chosen, metrics=MarketMetrics(surface.metrics.registry))
         api = surface.api.with_field_manager(market_agent.FIELD_MANAGER)
 
         async def trade(stop: asyncio.Event) -> None:

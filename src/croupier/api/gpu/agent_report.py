@@ -8,9 +8,8 @@ from typing import Final
 
 import msgspec
 
-from croupier.api import heartbeat
-from croupier.api.core_v1 import Lease
 from croupier.api.gpu.device import DevicePartitioning, MIGType
+from croupier.api.heartbeat import MAX_REPORT_BYTES, ReportLease
 from croupier.api.wire import Wire
 
 REPORT_ANNOTATION: Final = "gpu.deckhouse.io/cards"
@@ -24,8 +23,6 @@ FIELD_MANAGER: Final = "croupier-node"
 """The field manager of the agent's writes, and the reporting controller of its Events."""
 READY_HEARTBEATS: Final = 3
 """The number of consecutive good heartbeats after which a card or node is ready. Counters stop there."""
-
-_PREFIX: Final = "gpu-node-"
 
 
 class ReportedHealth(Wire, frozen=True, kw_only=True):
@@ -91,29 +88,16 @@ class AgentReport(Wire, frozen=True, kw_only=True):
     cards: tuple[CardReport, ...] = ()
 
 
-def lease_name(node: str) -> str:
-    return heartbeat.lease_name(_PREFIX, node)
-
-
-def node_of(lease: Lease) -> str:
-    return heartbeat.node_of(lease, NODE_ANNOTATION, _PREFIX)
+LEASE: Final = ReportLease("gpu-node-", NODE_ANNOTATION, REPORT_ANNOTATION, AgentReport)
 
 
 def encode(report: AgentReport) -> str:
     """Encode the report for the annotation. If it is too long, leave out the sensor readings."""
     text = msgspec.json.encode(report)
-    if len(text) > heartbeat.MAX_REPORT_BYTES:
+    if len(text) > MAX_REPORT_BYTES:
         bare = tuple(
             msgspec.structs.replace(card, health=msgspec.structs.replace(card.health, metrics={}))
             for card in report.cards
         )
         text = msgspec.json.encode(msgspec.structs.replace(report, cards=bare))
     return text.decode()
-
-
-def decode(lease: Lease) -> AgentReport | None:
-    """The report, or None if it is missing or cannot be decoded (another version may have written it)."""
-    try:
-        return msgspec.json.decode(lease.metadata.annotations.get(REPORT_ANNOTATION, ""), type=AgentReport)
-    except msgspec.MsgspecError:
-        return None

@@ -61,14 +61,14 @@ class RestoreLimitsController:
         settings: RestoreLimitsOptions | None = None,
     ) -> None:
         self._allocations = allocations.store.index(_node_of)
-        self._leases = leases.store.index(lambda lease: [market_report.node_of(lease)])
+        self._leases = leases.store.index(lambda lease: [market_report.LEASE.node_of(lease)])
         self._api = api
         self._settings = settings or RestoreLimitsOptions()
         self._liveness = AgentLiveness(self._read, self._settings.clock, self._settings.timeout)
         options, metrics = self._settings.options, self._settings.metrics
         self.controller: Controller[str] = Controller(NAME, self.reconcile, options, metrics=metrics)
         self.controller.watch(allocations.store, allocations.cache, _node_of)
-        self.controller.watch(leases.store, leases.cache, lambda lease: [market_report.node_of(lease)])
+        self.controller.watch(leases.store, leases.cache, lambda lease: [market_report.LEASE.node_of(lease)])
 
     async def run(self, stop: asyncio.Event, leader_check: LeaderCheck = ALWAYS_LEADER) -> None:
         self._liveness.clear()  # a new leader has no history

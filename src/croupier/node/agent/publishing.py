@@ -82,9 +82,11 @@ class Publisher:
 
     async def previous_report(self) -> AgentReport | None:
         """The report in the Lease, perhaps from a previous agent."""
-        name = agent_report.lease_name(self._settings.node)
+        name = agent_report.LEASE.name(self._settings.node)
         try:
-            return agent_report.decode(await self._api.get(LEASES, name, namespace=self._settings.namespace))
+            return agent_report.LEASE.decode(
+                await self._api.get(LEASES, name, namespace=self._settings.namespace)
+            )
         except NotFound:
             return None
 
@@ -130,7 +132,7 @@ class Publisher:
             patch: dict[str, Any] = {"spec": {"renewTime": moment}}
             if text != self._lease.text:
                 patch["metadata"] = {"annotations": {agent_report.REPORT_ANNOTATION: text}}
-            name, namespace = agent_report.lease_name(self._settings.node), self._settings.namespace
+            name, namespace = agent_report.LEASE.name(self._settings.node), self._settings.namespace
             try:
                 await self._api.patch(LEASES, name, patch, namespace=namespace)
             except NotFound:
@@ -153,20 +155,16 @@ def lease_body(text: str, chosen: PublisherOptions, moment: str, node: Node | No
     key, _, kind = agent_report.LEASE_SELECTOR.partition("=")
     owner = {"apiVersion": NODES.api_version, "kind": NODES.kind, "name": chosen.node}
     owners = [{**owner, "uid": node.metadata.uid}] if node is not None else []
-    return {
-        "metadata": {
-            "name": agent_report.lease_name(chosen.node),
-            "namespace": chosen.namespace,
-            "labels": {key: kind},
-            "ownerReferences": owners,
-            "annotations": {agent_report.NODE_ANNOTATION: chosen.node, agent_report.REPORT_ANNOTATION: text},
-        },
-        "spec": {
-            "holderIdentity": chosen.node,
-            "leaseDurationSeconds": max(1, round(4 * chosen.beat)),
-            "renewTime": moment,
-        },
-    }
+    body = agent_report.LEASE.body(
+        chosen.node,
+        chosen.namespace,
+        text,
+        labels={key: kind},
+        seconds=max(1, round(4 * chosen.beat)),
+        moment=moment,
+    )
+    body["metadata"]["ownerReferences"] = owners
+    return body
 
 
 def without_readings(report: AgentReport) -> AgentReport:

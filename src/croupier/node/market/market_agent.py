@@ -9,10 +9,11 @@ import asyncio
 import contextlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 import structlog
+from prometheus_client import CollectorRegistry
 
 from croupier.api import market_report as wire
 from croupier.api.core_v1 import Pod, micro_time
@@ -34,6 +35,7 @@ from croupier.node.market import non_participants as market_outside
 from croupier.node.market import report as market_report
 from croupier.node.market.cgroup import CgroupTree
 from croupier.node.market.cgroup_paths import ContainerCgroup
+from croupier.node.market.metrics import MarketMetrics
 from croupier.node.market.node_view import BY_HAND, MarketNodeView, MarketStores
 from croupier.node.market.non_participants import NonParticipants
 
@@ -44,20 +46,6 @@ WRITE_TIMEOUT: Final = 10.0
 RESTORED: Final = "original limit restored: the pod no longer takes part"
 
 log = structlog.get_logger(__name__)
-
-
-class MarketAgentMetrics(Protocol):
-    def ticked(self, report: MarketReport, seconds: float) -> None: ...
-    def moved(self, before: int, after: int) -> None: ...
-    def failed(self) -> None: ...
-    def heartbeat(self, *, succeeded: bool) -> None: ...
-
-
-class NoMarketAgentMetrics:
-    def ticked(self, report: MarketReport, seconds: float) -> None: ...
-    def moved(self, before: int, after: int) -> None: ...
-    def failed(self) -> None: ...
-    def heartbeat(self, *, succeeded: bool) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +60,7 @@ class MarketAgentOptions:
     heartbeat: float = 10.0
     """Seconds between heartbeats."""
     clock: Clock = field(default_factory=SystemClock)
-    gauge: MarketAgentMetrics = field(default_factory=NoMarketAgentMetrics)
+    metrics: MarketMetrics = field(default_factory=lambda: MarketMetrics(CollectorRegistry()))
 
 
 class MarketAgent:
@@ -114,7 +102,7 @@ class MarketAgent:
         self._state = done.state
         await self._carry_out([*_moves(done), *self._returns()])
         self.report = self._told(seen, done)
-        self._settings.gauge.ticked(self.report, self._settings.clock.monotonic() - began)
+        self._settings.metrics.ticked(self.report, self._settings.clock.monotonic() - began)
         if self._tree.problem() is None:
             await self._live(self.report)
         return done
@@ -162,7 +150,7 @@ class MarketAgent:
         for move in moves:
             if self._pretended.get(move.uid) != move.limit:
                 log.info("would set a limit", pod=move.key, limit=units.text(move.limit), why=move.sentence)
-                self._settings.gauge.moved(move.before, move.limit)
+                self._settings.metrics.moved(move.before, move.limit)
                 self._pretended[move.uid] = move.limit
         here = {pod.metadata.uid for pod in (*self._view.managed(), *self._view.left())}
         self._pretended = {uid: limit for uid, limit in self._pretended.items() if uid in here}
@@ -176,10 +164,10 @@ class MarketAgent:
         except (KubeError, TimeoutError) as error:
             if isinstance(error, NotFound):
                 self._view.lost(pod)
-            self._settings.gauge.failed()
+            self._settings.metrics.failed()
             log.warning("could not write a limit", pod=move.key, error=str(error) or "timeout")
             return
-        self._settings.gauge.moved(move.before, move.limit)
+        self._settings.metrics.moved(move.before, move.limit)
         log.info("wrote a limit", pod=move.key, limit=units.text(move.limit), why=move.sentence)
 
     async def _send(self, move: SetLimit, pod: Pod) -> None:
@@ -218,27 +206,22 @@ class MarketAgent:
             async with asyncio.timeout(WRITE_TIMEOUT):
                 await self._api.apply(LEASES, body, namespace=chosen.namespace, force=True)
         except (KubeError, TimeoutError) as error:
-            chosen.gauge.heartbeat(succeeded=False)
+            chosen.metrics.heartbeat(succeeded=False)
             log.warning("could not write the heartbeat", error=str(error) or "timeout")
             return
-        chosen.gauge.heartbeat(succeeded=True)
+        chosen.metrics.heartbeat(succeeded=True)
         self._last_heartbeat = now
 
 
 def lease(report: MarketReport, chosen: MarketAgentOptions, moment: str) -> dict[str, object]:
-    return {
-        "metadata": {
-            "name": wire.lease_name(chosen.node),
-            "namespace": chosen.namespace,
-            "labels": {wire.AGENT_LABEL: wire.DRY_RUN if chosen.dry_run else wire.ACTIVE},
-            "annotations": {wire.NODE_ANNOTATION: chosen.node, wire.REPORT_ANNOTATION: wire.encode(report)},
-        },
-        "spec": {
-            "holderIdentity": chosen.node,
-            "leaseDurationSeconds": int(MARKET_AGENT_TIMEOUT),
-            "renewTime": moment,
-        },
-    }
+    return wire.LEASE.body(
+        chosen.node,
+        chosen.namespace,
+        wire.encode(report),
+        labels={wire.AGENT_LABEL: wire.DRY_RUN if chosen.dry_run else wire.ACTIVE},
+        seconds=int(MARKET_AGENT_TIMEOUT),
+        moment=moment,
+    )
 
 
 def _moves(done: TickResult) -> list[SetLimit]:

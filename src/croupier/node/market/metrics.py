@@ -12,7 +12,7 @@ SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 
 
 class MarketMetrics:
-    """Implements `MarketAgentMetrics`; a collector for the values of the last tick."""
+    """A collector for the values of the last tick."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._report: MarketReport | None = None
