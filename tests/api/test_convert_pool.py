@@ -9,7 +9,8 @@ import pytest
 from croupier.api.gpu import GPUDevice, GPUNodeInventory, GPUPool, convert_pool
 from croupier.api.gpu.pool import PoolAllocation
 from croupier.core.model.sharing import ReportedLayout, Sharing
-from croupier.core.pools.selection import LabelMatch, SelectorRequirement
+from croupier.core.pods.scheduler_filters import LabelRequirement
+from croupier.core.pools.selection import LabelMatch
 
 NOW = "2026-01-01T00:00:00Z"
 
@@ -75,7 +76,7 @@ def test_a_pool_is_converted_with_its_selectors():
         )
     )
 
-    assert found.nodes == LabelMatch({}, (SelectorRequirement("zone", "In", ("a",)),))
+    assert found.nodes == LabelMatch({}, (LabelRequirement("zone", "In", ("a",)),))
     assert found.devices.include.indexes == ((0, 1), (3, 3))
     assert found.devices.exclude.products == {"T4"}
     assert (found.auto_assign_all, found.auto_assign_selector, found.max_per_node) == (

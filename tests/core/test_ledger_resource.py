@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from croupier.core import jsonpatch
+from croupier.core.jsonpatch import Operation
 from croupier.core.model.refusal import Refusal
 from croupier.core.pods import ledger_resource, podspec_view, request_parser
-from croupier.core.pods.ledger_resource import CONTAINER_ANNOTATION, PodDenied, PodPatched, PodUnchanged
+from croupier.core.pods.ledger_resource import CONTAINER_ANNOTATION
 from croupier.core.pods.podspec_view import PodSpecView
 from croupier.core.pods.request_parser import CARDS, GPU, LEDGER, MIG, PERCENT, POOL, RATIO
 
@@ -43,11 +44,9 @@ def spec(raw: dict[str, Any]) -> PodSpecView:
     return read
 
 
-def done(raw: dict[str, Any], decision: PodPatched | PodUnchanged | PodDenied) -> dict[str, Any]:
-    assert not isinstance(decision, PodDenied), decision
-    changed: dict[str, Any] = jsonpatch.apply(
-        raw, decision.operations if isinstance(decision, PodPatched) else ()
-    )
+def done(raw: dict[str, Any], decision: tuple[Operation, ...] | Refusal) -> dict[str, Any]:
+    assert not isinstance(decision, Refusal), decision
+    changed: dict[str, Any] = jsonpatch.apply(raw, decision)
     return changed
 
 
@@ -181,12 +180,12 @@ def test_the_annotated_percent_is_added(before, after):
 
 @pytest.mark.parametrize("before", LEFT_ALONE.values(), ids=LEFT_ALONE)
 def test_pods_without_annotated_percent_stay_unchanged(before):
-    assert ledger_resource.add_percent(spec(before)) == PodUnchanged()
+    assert ledger_resource.add_percent(spec(before)) == ()
 
 
 @pytest.mark.parametrize(("before", "sentence"), DENIED.values(), ids=DENIED)
 def test_invalid_requests_are_denied(before, sentence):
-    assert ledger_resource.add_percent(spec(before)) == PodDenied(sentence)
+    assert ledger_resource.add_percent(spec(before)) == Refusal(sentence)
 
 
 @pytest.mark.parametrize(("before", "after"), MARKED.values(), ids=MARKED)
@@ -196,7 +195,7 @@ def test_pods_that_request_cards_get_the_ledger_resource(before, after):
 
 @pytest.mark.parametrize("before", UNMARKED.values(), ids=UNMARKED)
 def test_other_pods_do_not_get_the_ledger_resource(before):
-    assert ledger_resource.add_ledger_resource(spec(before)) == PodUnchanged()
+    assert ledger_resource.add_ledger_resource(spec(before)) == ()
 
 
 def test_a_pod_of_many_containers_is_refused_in_one_readable_line():
@@ -205,8 +204,8 @@ def test_a_pod_of_many_containers_is_refused_in_one_readable_line():
 
     decision = ledger_resource.add_percent(spec(crowd))
 
-    assert isinstance(decision, PodDenied)
-    assert decision.sentence.endswith(r'"c\n0", "c\n1", "c\n2", "c\n3", "c\n4" and 96 more')
+    assert isinstance(decision, Refusal)
+    assert decision.reason.endswith(r'"c\n0", "c\n1", "c\n2", "c\n3", "c\n4" and 96 more')
 
 
 RESOURCES = st.sampled_from([GPU, PERCENT, LEDGER, f"{MIG}1g.10gb", f"{POOL}a", "cpu"])
@@ -233,7 +232,7 @@ PODS = st.builds(
 @given(PODS)
 def test_a_share_is_never_counted_twice(raw):
     decision = ledger_resource.add_percent(spec(raw))
-    if isinstance(decision, PodDenied):
+    if isinstance(decision, Refusal):
         return
 
     before, after = spec(raw), spec(done(raw, decision))
@@ -246,12 +245,12 @@ def test_a_share_is_never_counted_twice(raw):
 @given(PODS)
 def test_the_changes_are_idempotent(raw):
     first = ledger_resource.add_percent(spec(raw))
-    if isinstance(first, PodDenied):
+    if isinstance(first, Refusal):
         return
     once = marked(done(raw, first))
 
-    assert ledger_resource.add_percent(spec(once)) == PodUnchanged()
-    assert ledger_resource.add_ledger_resource(spec(once)) == PodUnchanged()
+    assert ledger_resource.add_percent(spec(once)) == ()
+    assert ledger_resource.add_ledger_resource(spec(once)) == ()
 
 
 @given(PODS)
@@ -281,4 +280,4 @@ def test_a_pod_with_the_ledger_resource_is_assigned_to_our_scheduler(before, aft
 
 
 def test_a_pod_without_the_ledger_resource_keeps_its_scheduler():
-    assert ledger_resource.set_scheduler(spec(pod({"cpu": "1"})), "second") == PodUnchanged()
+    assert ledger_resource.set_scheduler(spec(pod({"cpu": "1"})), "second") == ()

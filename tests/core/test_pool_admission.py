@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from croupier.core import jsonpatch
+from croupier.core.model.refusal import Refusal
 from croupier.core.pods.request_parser import CARDS, GPU, POOL, RATIO
 from croupier.core.pods.scheduler_filters import (
     CandidateNode,
+    LabelRequirement,
     NodeConstraints,
-    NodeLabelRequirement,
     NodeTaint,
     PodToleration,
     rejection,
@@ -21,11 +22,9 @@ from croupier.core.pods.scheduler_filters import (
 from croupier.core.pools import admission as pool_admission
 from croupier.core.pools.admission import (
     AdmissionPool,
-    NoPoolRequested,
     PodRequester,
     PoolAccess,
     PoolAdmitted,
-    PoolDenied,
 )
 from croupier.core.pools.hints import NODE_LABEL, POD_LABEL, REQUEST_ID
 
@@ -98,17 +97,17 @@ def test_pods_with_access(access):
 def test_pods_without_access(access):
     decision = decide(pod(), replace(TEAM_A, access=access))
 
-    assert isinstance(decision, PoolDenied)
-    assert decision.sentence.startswith(
+    assert isinstance(decision, Refusal)
+    assert decision.reason.startswith(
         "AccessDenied: pool team-a is open neither to namespace ml nor to service account ml/trainer"
     )
-    assert decision.sentence.endswith("added to spec.access of GPUPool team-a")
+    assert decision.reason.endswith("added to spec.access of GPUPool team-a")
 
 
 def test_a_deployment_learns_that_user_groups_do_not_apply():
     decision = decide(pod(), replace(TEAM_A, access=STRANGERS["another group"]), asker=CONTROLLER)
 
-    assert decision.sentence == (
+    assert decision.reason == (
         "AccessDenied: pool team-a is open neither to namespace ml nor to service account ml/trainer; "
         "user groups do not apply, because service account kube-system/job-controller created the pod, "
         "as for a Deployment or Job: have the namespace or the pod's service account "
@@ -192,8 +191,8 @@ def test_refusals(asked, pool, sentence):
         asked, replace(pool, taints=(NodeTaint("a", "NoSchedule"),)), AdmissionPool("team-b", total=8)
     )
 
-    assert isinstance(decision, PoolDenied), decision
-    assert decision.sentence.startswith(sentence)
+    assert isinstance(decision, Refusal), decision
+    assert decision.reason.startswith(sentence)
     assert asked == kept
 
 
@@ -207,13 +206,13 @@ UNCONCERNED = {
 
 @pytest.mark.parametrize("asked", UNCONCERNED.values(), ids=UNCONCERNED)
 def test_pods_without_a_pool(asked):
-    assert decide(asked) == NoPoolRequested()
+    assert decide(asked) is None
 
 
 def test_access_is_checked_before_the_state_of_the_pool():
     private = replace(TEAM_A, access=STRANGERS["another group"], closed=MAINTAINED, total=0)
 
-    assert decide(pod(), private).sentence.startswith("AccessDenied")
+    assert decide(pod(), private).reason.startswith("AccessDenied")
 
 
 CLOSED = {
@@ -353,7 +352,7 @@ NODES = st.builds(
 @given(PODS, POOLS)
 def test_the_decision_is_idempotent(asked, pool):
     decision = decide(asked, pool)
-    if isinstance(decision, PoolDenied):
+    if isinstance(decision, Refusal):
         return
 
     after = jsonpatch.apply(asked, decision.operations)
@@ -380,7 +379,7 @@ def test_nothing_in_the_pod_is_removed(asked, pool):
 @given(PODS, POOLS, NODES)
 def test_an_admitted_pod_matches_only_nodes_of_its_pool(asked, pool, node):
     decision = decide(asked, pool)
-    if isinstance(decision, PoolDenied):
+    if isinstance(decision, Refusal):
         return
     after = jsonpatch.apply(asked, decision.operations)
     of_the_pool = replace(node, labels={**node.labels, OURS["key"]: ""})
@@ -400,7 +399,7 @@ def needs(found: Raw) -> NodeConstraints:
         if required is None
         else tuple(
             tuple(
-                NodeLabelRequirement(one["key"], one["operator"], tuple(one.get("values", ())))
+                LabelRequirement(one["key"], one["operator"], tuple(one.get("values", ())))
                 for one in term.get("matchExpressions", ())
             )
             for term in required["nodeSelectorTerms"]

@@ -3,12 +3,13 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from croupier.core.pods.scheduler_filters import NodeTaint
 from croupier.core.pools import node_labels as pool_nodes
-from croupier.core.pools.node_labels import DesiredTaint, NodeMarks
+from croupier.core.pools.node_labels import NodeMarks
 
-GPU = DesiredTaint("gpu", "team-a", "NoSchedule")
+GPU = NodeTaint("gpu", "NoSchedule", "team-a")
 OURS = frozenset({str(GPU)})
-THEIRS = DesiredTaint("node.kubernetes.io/unschedulable", "", "NoSchedule")
+THEIRS = NodeTaint("node.kubernetes.io/unschedulable", "NoSchedule")
 
 
 def test_a_node_gets_the_label_and_the_taints_of_its_pools() -> None:
@@ -41,20 +42,20 @@ def test_a_taint_of_two_pools_is_removed_with_the_second() -> None:
 
 def test_a_changed_taint_replaces_the_old_one() -> None:
     now = pool_nodes.decide(NodeMarks(taints=(THEIRS,)), {"team-a": [GPU]})
-    other = DesiredTaint("gpu", "team-a", "NoExecute")
+    other = NodeTaint("gpu", "NoExecute", "team-a")
 
     assert pool_nodes.decide(now, {"team-a": [other]}).taints == (THEIRS, other)
 
 
 taints = st.lists(
-    st.builds(DesiredTaint, st.sampled_from("kl"), st.sampled_from("vw"), st.just("NoSchedule")), max_size=3
+    st.builds(NodeTaint, st.sampled_from("kl"), st.just("NoSchedule"), st.sampled_from("vw")), max_size=3
 )
 pools = st.dictionaries(st.sampled_from("ab"), taints)
 
 
 @given(taints, pools, pools)
 def test_foreign_taints_stay_and_the_decision_is_idempotent(
-    theirs: list[DesiredTaint], before: dict[str, list[DesiredTaint]], after: dict[str, list[DesiredTaint]]
+    theirs: list[NodeTaint], before: dict[str, list[NodeTaint]], after: dict[str, list[NodeTaint]]
 ) -> None:
     start = NodeMarks(taints=tuple({(one.key, one.effect): one for one in theirs}.values()))
 

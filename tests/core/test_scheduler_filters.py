@@ -8,8 +8,8 @@ from croupier.core.pods.scheduler_filters import (
     MISMATCH,
     UNTOLERATED,
     CandidateNode,
+    LabelRequirement,
     NodeConstraints,
-    NodeLabelRequirement,
     NodeTaint,
     PodToleration,
 )
@@ -21,7 +21,7 @@ CLOSED = CandidateNode("node-1", cordoned=True)
 
 
 def wants(key: str, operator: str, *values: str, of_name: bool = False) -> NodeConstraints:
-    return NodeConstraints(terms=((NodeLabelRequirement(key, operator, values, of_name),),))
+    return NodeConstraints(terms=((LabelRequirement(key, operator, values, of_name),),))
 
 
 def tolerates(*args: str) -> NodeConstraints:
@@ -62,9 +62,7 @@ CASES = {
     "an empty term matches nothing": (FAST, NodeConstraints(terms=((),)), MISMATCH),
     "one of two terms": (
         FAST,
-        NodeConstraints(
-            terms=((NodeLabelRequirement("zone", "Exists"),), (NodeLabelRequirement("disk", "Exists"),))
-        ),
+        NodeConstraints(terms=((LabelRequirement("zone", "Exists"),), (LabelRequirement("disk", "Exists"),))),
         "",
     ),
 }

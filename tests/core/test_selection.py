@@ -6,14 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from croupier.core.pods.scheduler_filters import LabelRequirement
 from croupier.core.pools import selection
-from croupier.core.pools.selection import (
-    CardFilter,
-    CardSelector,
-    CardTraits,
-    LabelMatch,
-    SelectorRequirement,
-)
+from croupier.core.pools.selection import CardFilter, CardSelector, CardTraits, LabelMatch
 
 
 def h100(**fields: Any) -> CardTraits:
@@ -68,14 +63,14 @@ LABELS = {
     "an equal label": (LabelMatch({"zone": "a"}), True),
     "another value": (LabelMatch({"zone": "b"}), False),
     "a label it lacks": (LabelMatch({"rack": "1"}), False),
-    "In": (LabelMatch({}, (SelectorRequirement("zone", "In", ("a", "b")),)), True),
-    "In, of a label it lacks": (LabelMatch({}, (SelectorRequirement("rack", "In", ("1",)),)), False),
-    "NotIn": (LabelMatch({}, (SelectorRequirement("zone", "NotIn", ("a",)),)), False),
-    "NotIn, of a label it lacks": (LabelMatch({}, (SelectorRequirement("rack", "NotIn", ("1",)),)), True),
-    "Exists": (LabelMatch({}, (SelectorRequirement("zone", "Exists"),)), True),
-    "DoesNotExist": (LabelMatch({}, (SelectorRequirement("zone", "DoesNotExist"),)), False),
-    "several requirements": (LabelMatch({"zone": "a"}, (SelectorRequirement("rack", "Exists"),)), False),
-    "an unknown operator": (LabelMatch({}, (SelectorRequirement("zone", "Gt", ("0",)),)), False),
+    "In": (LabelMatch({}, (LabelRequirement("zone", "In", ("a", "b")),)), True),
+    "In, of a label it lacks": (LabelMatch({}, (LabelRequirement("rack", "In", ("1",)),)), False),
+    "NotIn": (LabelMatch({}, (LabelRequirement("zone", "NotIn", ("a",)),)), False),
+    "NotIn, of a label it lacks": (LabelMatch({}, (LabelRequirement("rack", "NotIn", ("1",)),)), True),
+    "Exists": (LabelMatch({}, (LabelRequirement("zone", "Exists"),)), True),
+    "DoesNotExist": (LabelMatch({}, (LabelRequirement("zone", "DoesNotExist"),)), False),
+    "several requirements": (LabelMatch({"zone": "a"}, (LabelRequirement("rack", "Exists"),)), False),
+    "an unknown operator": (LabelMatch({}, (LabelRequirement("zone", "Gt", ("0",)),)), False),
 }
 
 

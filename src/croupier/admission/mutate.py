@@ -64,22 +64,19 @@ def rewrite(
             return AdmissionVerdict()  # the mirror of a static pod, which runs already
         draft = _percent(draft)
         draft, verdict = _fallback(draft, offer, policy)
-        draft = draft.after(_operations(ledger_resource.add_ledger_resource(draft.spec)))
+        draft = draft.after(ledger_resource.add_ledger_resource(draft.spec))
         if scheduler:
-            draft = draft.after(_operations(ledger_resource.set_scheduler(draft.spec, scheduler)))
+            draft = draft.after(ledger_resource.set_scheduler(draft.spec, scheduler))
         return replace(verdict, operations=draft.operations)
     except _Refusal as refusal:
         return AdmissionVerdict(allowed=False, sentence=str(refusal))
 
 
 def _percent(draft: _PodDraft) -> _PodDraft:
-    match ledger_resource.add_percent(draft.spec):
-        case ledger_resource.PodDenied(sentence):
-            raise _Refusal(sentence)
-        case ledger_resource.PodPatched(operations):
-            return draft.after(operations)
-        case ledger_resource.PodUnchanged():
-            return draft
+    added = ledger_resource.add_percent(draft.spec)
+    if isinstance(added, Refusal):
+        raise _Refusal(added.reason)
+    return draft.after(added)
 
 
 def _fallback(
@@ -93,10 +90,6 @@ def _fallback(
         case fallback.FallbackChanges() as made:
             verdict = AdmissionVerdict(warnings=made.warnings, events=made.events, fallbacks=made.pairs)
             return draft.after(made.operations), verdict
-
-
-def _operations(decision: ledger_resource.PodPatched | ledger_resource.PodUnchanged) -> tuple[Operation, ...]:
-    return decision.operations if isinstance(decision, ledger_resource.PodPatched) else ()
 
 
 def _read(pod: Any) -> PodSpecView:

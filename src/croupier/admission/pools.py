@@ -12,16 +12,15 @@ from croupier.admission.mark_policy import MIRROR
 from croupier.admission.review import AdmissionRequest, AdmissionVerdict
 from croupier.api.gpu import GPUPool
 from croupier.api.gpu.pool import UNIT_OF_MODE
+from croupier.core.model.refusal import Refusal
 from croupier.core.placement.card_selection import Strategy
 from croupier.core.pods.scheduler_filters import NodeTaint
 from croupier.core.pools import admission as pool_admission
 from croupier.core.pools.admission import (
     AdmissionPool,
-    NoPoolRequested,
     PodRequester,
     PoolAccess,
     PoolAdmitted,
-    PoolDenied,
 )
 
 TOPOLOGY_KEY: Final = "topology.kubernetes.io/zone"
@@ -50,11 +49,11 @@ class PoolAccessGuard:
         if _is_mirror(pod):
             return AdmissionVerdict()  # the mirror of a static pod, which runs already
         match pool_admission.decide(pod, asker(request), self._known, request_id=request.uid):
-            case PoolDenied(sentence):
-                return AdmissionVerdict(allowed=False, sentence=sentence)
+            case Refusal(reason):
+                return AdmissionVerdict(allowed=False, sentence=reason)
             case PoolAdmitted(operations=operations, warnings=warnings):
                 return AdmissionVerdict(operations=operations, warnings=warnings)
-            case NoPoolRequested():
+            case None:
                 return AdmissionVerdict()
 
     def _known(self, name: str) -> AdmissionPool | None:

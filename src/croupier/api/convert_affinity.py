@@ -3,8 +3,8 @@
 from croupier.api.core_v1 import Node, NodeSelectorRequirement, NodeSelectorTerm, Pod
 from croupier.core.pods.scheduler_filters import (
     CandidateNode,
+    LabelRequirement,
     NodeConstraints,
-    NodeLabelRequirement,
     NodeTaint,
     PodToleration,
 )
@@ -33,12 +33,12 @@ def pod_needs(pod: Pod) -> NodeConstraints:
     )
 
 
-def _term(term: NodeSelectorTerm) -> tuple[NodeLabelRequirement, ...]:
+def _term(term: NodeSelectorTerm) -> tuple[LabelRequirement, ...]:
     return (
         *(_requirement(expression) for expression in term.match_expressions),
         *(_requirement(field, of_name=True) for field in term.match_fields),
     )
 
 
-def _requirement(requirement: NodeSelectorRequirement, *, of_name: bool = False) -> NodeLabelRequirement:
-    return NodeLabelRequirement(requirement.key, requirement.operator, requirement.values, of_name)
+def _requirement(requirement: NodeSelectorRequirement, *, of_name: bool = False) -> LabelRequirement:
+    return LabelRequirement(requirement.key, requirement.operator, requirement.values, of_name)

@@ -27,7 +27,7 @@ from croupier.core.installation.uninstall_plan import NodeRemnants, Remnant
 from croupier.core.nodes.bootstrap import SERVICE
 from croupier.core.nodes.node_conditions import MIG_APPLIED
 from croupier.core.nodes.node_conditions import SERVED as SERVED_CONDITION
-from croupier.core.pools.node_labels import LABEL
+from croupier.core.pools.hints import NODE_LABEL
 from croupier.kube.client import concurrency
 from croupier.kube.client.api_client import EVERYTHING, Client, DeleteOptions, PatchType, Selection
 from croupier.kube.client.clock import Clock, SystemClock
@@ -134,7 +134,7 @@ async def _nodes(cluster: UninstallTarget) -> list[Remnant]:
 def marks(node: Raw) -> NodeRemnants:
     meta, status = node["metadata"], node.get("status") or {}
     ours = _taints(meta)
-    pools = [key for key in meta.get("labels") or {} if key.startswith(LABEL)]
+    pools = [key for key in meta.get("labels") or {} if key.startswith(NODE_LABEL)]
     has = {**(status.get("capacity") or {}), **(status.get("allocatable") or {})}
     return NodeRemnants(
         labels=tuple(sorted({*pools, *_applied(meta)})),
@@ -357,7 +357,7 @@ async def _unmark(cluster: UninstallTarget, name: str) -> None:
 async def _unlabel(cluster: UninstallTarget, node: Raw) -> None:
     """Remove the labels of pools, and the taints that Croupier added."""
     meta, ours = node["metadata"], _taints(node["metadata"])
-    labels = {key: None for key in meta.get("labels") or {} if key.startswith(LABEL)}
+    labels = {key: None for key in meta.get("labels") or {} if key.startswith(NODE_LABEL)}
     if not labels and not ours:
         return
     patch: Raw = {"metadata": {"resourceVersion": meta["resourceVersion"], "labels": labels}}

@@ -27,15 +27,10 @@ from croupier.api.gpu.pool import (
 from croupier.api.meta import LabelSelector, condition
 from croupier.core.cards.lifecycle import Occupancy
 from croupier.core.model.sharing import ReportedLayout, Sharing
+from croupier.core.pods.scheduler_filters import LabelRequirement
 from croupier.core.pools import selection
 from croupier.core.pools.assignment import LONG_AGO, AssignableCard, AssignmentPool
-from croupier.core.pools.selection import (
-    CardFilter,
-    CardSelector,
-    CardTraits,
-    LabelMatch,
-    SelectorRequirement,
-)
+from croupier.core.pools.selection import CardFilter, CardSelector, CardTraits, LabelMatch
 
 INCOMPLETE: Final = "InventoryIncomplete"
 READY: Final = "ReadyForPooling"
@@ -144,7 +139,7 @@ def label_selector(selector: LabelSelector) -> LabelMatch:
     return LabelMatch(
         selector.match_labels,
         tuple(
-            SelectorRequirement(expression.key, expression.operator, expression.values)
+            LabelRequirement(expression.key, expression.operator, expression.values)
             for expression in selector.match_expressions
         ),
     )

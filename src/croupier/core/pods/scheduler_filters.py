@@ -23,6 +23,9 @@ class NodeTaint:
     effect: str
     value: str = ""
 
+    def __str__(self) -> str:
+        return f"{self.key}={self.value}:{self.effect}"
+
 
 @dataclass(frozen=True, slots=True)
 class PodToleration:
@@ -40,13 +43,36 @@ class PodToleration:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeLabelRequirement:
-    """A requirement on a label, or with `of_name` on the name of the node."""
+class LabelRequirement:
+    """A requirement on a label, or with `of_name` on the name of a node."""
 
     key: str
     operator: str
     values: tuple[str, ...] = ()
     of_name: bool = False
+
+    def is_met(self, value: str | None) -> bool:
+        """Whether the label may have this value. An unknown operator is never met, as in Kubernetes."""
+        match self.operator:
+            case "In":
+                return value in self.values
+            case "NotIn":
+                return value not in self.values
+            case "Exists":
+                return value is not None
+            case "DoesNotExist":
+                return value is None
+            case "Gt" | "Lt":
+                return self._compares(value)
+            case _:
+                return False
+
+    def _compares(self, value: str | None) -> bool:
+        try:
+            actual, bound = int(value or ""), int(self.values[0])
+        except (ValueError, IndexError):
+            return False
+        return actual > bound if self.operator == "Gt" else actual < bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +88,7 @@ class NodeConstraints:
     """The node constraints of a pod: all labels of `selector`, and at least one of `terms` if set."""
 
     selector: Mapping[str, str] = field(default_factory=dict)
-    terms: tuple[tuple[NodeLabelRequirement, ...], ...] | None = None
+    terms: tuple[tuple[LabelRequirement, ...], ...] | None = None
     tolerations: tuple[PodToleration, ...] = ()
 
 
@@ -88,27 +114,5 @@ def _matches(node: CandidateNode, needs: NodeConstraints) -> bool:
     return any(term and all(_satisfies(node, requirement) for requirement in term) for term in needs.terms)
 
 
-def _satisfies(node: CandidateNode, requirement: NodeLabelRequirement) -> bool:
-    """An unknown operator matches no node, as in Kubernetes."""
-    value = node.name if requirement.of_name else node.labels.get(requirement.key)
-    match requirement.operator:
-        case "In":
-            return value in requirement.values
-        case "NotIn":
-            return value not in requirement.values
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case "Gt" | "Lt":
-            return _compares(value, requirement)
-        case _:
-            return False
-
-
-def _compares(value: str | None, requirement: NodeLabelRequirement) -> bool:
-    try:
-        actual, bound = int(value or ""), int(requirement.values[0])
-    except (ValueError, IndexError):
-        return False
-    return actual > bound if requirement.operator == "Gt" else actual < bound
+def _satisfies(node: CandidateNode, requirement: LabelRequirement) -> bool:
+    return requirement.is_met(node.name if requirement.of_name else node.labels.get(requirement.key))

@@ -19,10 +19,6 @@ from croupier.core.pods.scheduler_filters import NodeTaint
 from croupier.core.pools import hints as pool_hints
 from croupier.core.pools.hints import SchedulingHints
 
-POD_LABEL: Final = pool_hints.POD_LABEL
-REQUEST_ID: Final = pool_hints.REQUEST_ID
-NODE_LABEL: Final = pool_hints.NODE_LABEL
-
 T = TypeVar("T")
 
 _ACCOUNT: Final = "system:serviceaccount:"
@@ -79,18 +75,6 @@ class PoolAdmitted:
     warnings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class NoPoolRequested:
-    """The pod requests no pool."""
-
-
-@dataclass(frozen=True, slots=True)
-class PoolDenied:
-    """The pod is denied; `sentence` is the message for its creator."""
-
-    sentence: str
-
-
 PoolLookup = Callable[[str], AdmissionPool | None]
 """Finds a pool by name."""
 
@@ -101,12 +85,15 @@ class _RefusalError(Exception):
 
 def decide(
     pod: Any, asker: PodRequester, known: PoolLookup, *, request_id: str
-) -> PoolAdmitted | NoPoolRequested | PoolDenied:
-    """Decide about the pod as it was sent. The decision is idempotent for the patched pod."""
+) -> PoolAdmitted | Refusal | None:
+    """Decide about the pod as it was sent; None if it requests no pool.
+
+    The decision is idempotent for the patched pod.
+    """
     try:
         name, wanted = _requested_pool(_read(pod))
         if not wanted:
-            return NoPoolRequested()
+            return None
         pool = known(name)
         if pool is None:
             raise _RefusalError(_unknown(name))
@@ -115,7 +102,7 @@ def decide(
         warnings = () if pool.total is not None else (_capacity_unknown(pool),)
         return PoolAdmitted(name, _unwrap(pool_hints.add(pod, hints)), warnings)
     except _RefusalError as refusal:
-        return PoolDenied(str(refusal))
+        return Refusal(str(refusal))
 
 
 def admits(access: PoolAccess, asker: PodRequester) -> bool:

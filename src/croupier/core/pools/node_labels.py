@@ -6,20 +6,8 @@ pool specifies the same one. The added taints are recorded in an annotation of t
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
 
-LABEL: Final = "pool.gpu.deckhouse.io/"
-"""Prefix of the label; the name of the pool follows, and the value is empty."""
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class DesiredTaint:
-    key: str
-    value: str
-    effect: str
-
-    def __str__(self) -> str:
-        return f"{self.key}={self.value}:{self.effect}"
+from croupier.core.pods.scheduler_filters import NodeTaint
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,23 +16,24 @@ class NodeMarks:
 
     pools: frozenset[str] = frozenset()
     """Pools whose label the node has."""
-    taints: tuple[DesiredTaint, ...] = ()
+    taints: tuple[NodeTaint, ...] = ()
     ours: frozenset[str] = frozenset()
 
 
-def decide(now: NodeMarks, pools: Mapping[str, Iterable[DesiredTaint]]) -> NodeMarks:
+def decide(now: NodeMarks, pools: Mapping[str, Iterable[NodeTaint]]) -> NodeMarks:
     """The desired labels and taints; `pools` are those with cards on the node, with their taints."""
     wanted = {str(taint): taint for taints in pools.values() for taint in taints}
     foreign = tuple(taint for taint in now.taints if str(taint) not in now.ours)
     present = {(taint.key, taint.effect) for taint in foreign}
-    added = tuple(sorted(taint for taint in wanted.values() if (taint.key, taint.effect) not in present))
+    missing = (taint for taint in wanted.values() if (taint.key, taint.effect) not in present)
+    added = sorted(missing, key=lambda taint: (taint.key, taint.value, taint.effect))
     kept = _first_of_a_kind(added)
     return NodeMarks(frozenset(pools), (*foreign, *kept), frozenset(str(taint) for taint in kept))
 
 
-def _first_of_a_kind(taints: Iterable[DesiredTaint]) -> tuple[DesiredTaint, ...]:
+def _first_of_a_kind(taints: Iterable[NodeTaint]) -> tuple[NodeTaint, ...]:
     """A node can have one taint for each key and effect; of two pools with other values the first wins."""
-    kinds: dict[tuple[str, str], DesiredTaint] = {}
+    kinds: dict[tuple[str, str], NodeTaint] = {}
     for taint in taints:
         kinds.setdefault((taint.key, taint.effect), taint)
     return tuple(kinds.values())

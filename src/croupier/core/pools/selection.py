@@ -8,17 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+from croupier.core.pods.scheduler_filters import LabelRequirement
+
 IndexRange: TypeAlias = tuple[int, int]
 """First and last index, both inclusive."""
-
-
-@dataclass(frozen=True, slots=True)
-class SelectorRequirement:
-    """One requirement on a label. An unknown operator never matches."""
-
-    key: str
-    operator: str
-    values: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +19,7 @@ class LabelMatch:
     """A label selector: every requirement must hold, and an empty selector matches everything."""
 
     equal: Mapping[str, str] = field(default_factory=dict)
-    requirements: tuple[SelectorRequirement, ...] = ()
+    requirements: tuple[LabelRequirement, ...] = ()
 
 
 ANYTHING: Final = LabelMatch()
@@ -72,21 +65,7 @@ class CardTraits:
 def matches_labels(labels: Mapping[str, str], selector: LabelMatch) -> bool:
     if any(labels.get(key) != value for key, value in selector.equal.items()):
         return False
-    return all(_is_met(labels.get(required.key), required) for required in selector.requirements)
-
-
-def _is_met(value: str | None, wanted: SelectorRequirement) -> bool:
-    match wanted.operator:
-        case "In":
-            return value in wanted.values
-        case "NotIn":
-            return value not in wanted.values
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case _:
-            return False
+    return all(required.is_met(labels.get(required.key)) for required in selector.requirements)
 
 
 def selects(selector: CardSelector, card: CardTraits) -> bool:
