@@ -2,7 +2,8 @@
 
 RBAC, admission policies, CRDs and webhook configurations are defined once, in the code or in deployments/,
 and copied to charts/croupier/files. deployments/default is the chart rendered with its default values, for
-installations without Helm. It contains a digest of the chart, so that a stale file is detected without Helm.
+installations without Helm; src/croupier/ops/permissions.json has the permissions that the chart grants, for
+`croupier doctor`. Both contain a digest of the chart, so that a stale file is detected without Helm.
 
 python -m tools.chart            write the files
 python -m tools.chart --check    exit 1 and list the stale files
@@ -10,10 +11,12 @@ python -m tools.chart --check    exit 1 and list the stale files
 
 import argparse
 import hashlib
+import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,6 +39,11 @@ NAMESPACE: Final = "d8-gpu-operator"
 RENDERED: Final = "deployments/default/croupier.yaml"
 SERVICES: Final = {GFD: "GFD_IMAGE", DCGM: "DCGM_EXPORTER_IMAGE"}
 """Placeholders in the policy of service pods, which the chart replaces with the configured images."""
+PERMISSIONS: Final = "src/croupier/ops/permissions.json"
+CAPACITY_MANAGERS: Final = {"InMemory": "false", "CRD": "true"}
+"""The capacity managers, and the value of settings.highAvailability that selects each."""
+WITHOUT_OPTIONS: Final = ("--set=webhook.certManager.enabled=true", "--set=scheduler.enabled=false")
+"""Values with which the chart grants only what every installation needs: no own CA, no second scheduler."""
 KUBERNETES: Final = "1.36.0"
 """The Kubernetes version for which the plain manifests are rendered."""
 DIGEST_HEADER: Final = "# rendered from charts/croupier (make generate), digest "
@@ -100,27 +108,27 @@ def stale(root: Path) -> list[str]:
     differing = [path for path, text in wanted.items() if _read(root / path) != text]
     problems = [f"{path} is stale" for path in differing]
     problems += [f"{path} has no source" for path in _leftovers(root, wanted)]
-    if not _read(root / RENDERED).startswith(DIGEST_HEADER + digest(root)):
-        problems.append(f"{RENDERED} differs from the rendered chart")
-    return problems
+    current = digest(root)
+    rendered = [path for path in (RENDERED, PERMISSIONS) if current not in _read(root / path)]
+    return problems + [f"{path} differs from the rendered chart" for path in rendered]
 
 
-def write(root: Path, render: Callable[[Path], str]) -> list[str]:
+def write(root: Path, render: Callable[..., str]) -> list[str]:
     """Update all files; return the changed paths."""
     wanted = files(root)
     changed = [path for path, text in wanted.items() if _read(root / path) != text]
     for path in changed:
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).write_text(wanted[path], encoding="utf-8")
+        _write(root / path, wanted[path])
     for path in _leftovers(root, wanted):
         (root / path).unlink()
         changed.append(path)
-    mark = DIGEST_HEADER + digest(root)
-    if not _read(root / RENDERED).startswith(mark):
-        text = f"{mark}\n{render(root)}"
-        (root / RENDERED).parent.mkdir(parents=True, exist_ok=True)
-        (root / RENDERED).write_text(text, encoding="utf-8")
+    current = digest(root)
+    if current not in _read(root / RENDERED):
+        _write(root / RENDERED, f"{DIGEST_HEADER}{current}\n{_manifests(root, render)}")
         changed.append(RENDERED)
+    if current not in _read(root / PERMISSIONS):
+        _write(root / PERMISSIONS, _permissions(root, render, current))
+        changed.append(PERMISSIONS)
     return changed
 
 
@@ -138,10 +146,47 @@ def rendered(root: Path, *options: str) -> str:
     return done.stdout
 
 
-def _with_namespace(root: Path) -> str:
+def _manifests(root: Path, render: Callable[..., str]) -> str:
     """With the namespace, which Helm would create, and without annotations that only Helm reads."""
-    text = rendered(root, "--set=namespace.create=true")
+    text = render(root, "--set=namespace.create=true")
     return re.sub(r"^ +(annotations:\n +)?helm\.sh/resource-policy: keep\n", "", text, flags=re.MULTILINE)
+
+
+def _permissions(root: Path, render: Callable[..., str], current: str) -> str:
+    """By capacity manager and service account, one permission on a line."""
+    granted = {
+        manager: _granted(
+            yaml.safe_load_all(render(root, f"--set=settings.highAvailability={value}", *WITHOUT_OPTIONS))
+        )
+        for manager, value in CAPACITY_MANAGERS.items()
+    }
+    text = json.dumps({"chart": current, **granted}, indent=1)
+    return re.sub(r"\{[^{}]*\}", lambda rule: json.dumps(json.loads(rule[0])), text) + "\n"
+
+
+def _granted(documents: Iterable[Any]) -> dict[str, list[dict[str, Any]]]:
+    """The permissions of each account by the roles of its name; others are shared, or optional."""
+    objects = [document for document in documents if document]
+    roles = {(item["kind"], item["metadata"]["name"]): item.get("rules") for item in objects}
+    verbs: dict[str, dict[tuple[str, str, bool, str], dict[str, None]]] = {}
+    for binding in (item for item in objects if item["kind"] in ("RoleBinding", "ClusterRoleBinding")):
+        role, here = binding["roleRef"], binding["kind"] == "RoleBinding"
+        if role["name"] not in [subject["name"] for subject in binding["subjects"]]:
+            continue
+        account = verbs.setdefault(role["name"], {})
+        for rule in roles[(role["kind"], role["name"])]:
+            targets = product(rule["apiGroups"], rule["resources"], rule.get("resourceNames", [""]))
+            for group, resource, name in targets:
+                account.setdefault((group, resource, here, name), {}).update(dict.fromkeys(rule["verbs"]))
+    return {
+        account: [
+            {"verbs": list(rights[right]), "resource": resource}
+            | {key: value for key, value in (("group", group), ("here", here), ("name", name)) if value}
+            for right in sorted(rights)
+            for group, resource, here, name in [right]
+        ]
+        for account, rights in sorted(verbs.items())
+    }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -154,7 +199,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.writelines(f"{problem}\n" for problem in problems)
         return 1 if problems else 0
     try:
-        sys.stdout.writelines(f"wrote {path}\n" for path in write(options.root, _with_namespace))
+        sys.stdout.writelines(f"wrote {path}\n" for path in write(options.root, rendered))
     except HelmFailed as error:
         sys.stderr.write(f"{error}\n")
         return 1
@@ -180,6 +225,11 @@ def _plain(document: dict[str, Any]) -> str:
 def _leftovers(root: Path, wanted: dict[str, str]) -> list[str]:
     files = (str(file.relative_to(root)) for file in sorted((root / FILES).rglob("*")) if file.is_file())
     return [path for path in files if path not in wanted and not path.startswith(GENERATED_ELSEWHERE)]
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
 
 
 def _read(path: Path) -> str:

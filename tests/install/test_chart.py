@@ -275,10 +275,10 @@ def test_nothing_generated_is_stale():
 def test_a_changed_source_makes_the_chart_stale(tmp_path):
     for folder in ("deployments", "charts"):
         subprocess.run(["cp", "-r", str(ROOT / folder), str(tmp_path / folder)], check=True)
-    chart.write(tmp_path, lambda _: "")
+    chart.write(tmp_path, lambda *_: "")
     changed = tmp_path / "deployments/node/rbac.yaml"
     changed.write_text(changed.read_text().replace("delete", "deletecollection"))
 
     assert chart.stale(tmp_path) == ["charts/croupier/files/rbac/node.yaml is stale"]
-    assert "charts/croupier/files/rbac/node.yaml" in chart.write(tmp_path, lambda _: "")
+    assert "charts/croupier/files/rbac/node.yaml" in chart.write(tmp_path, lambda *_: "")
     assert chart.stale(tmp_path) == []

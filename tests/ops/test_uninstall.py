@@ -23,7 +23,7 @@ from croupier_lab.controlplane import COMPONENTS
 from croupier_lab.lab import Lab
 from tests.cli import env
 from tests.cli.env import croupier
-from tests.kube.polling import until_async
+from tests.polling import until_async
 
 ROOT = Path(__file__).resolve().parents[2]
 OURS = "d8-gpu-operator"
@@ -126,7 +126,7 @@ async def is_gone(api: Client, kind: Any, name: str, namespace: str | None = Non
 
 
 async def test_everything_is_removed_in_order_and_user_objects_stay(private_lab):
-    lab = await private_lab(components=COMPONENTS)
+    lab = await private_lab(parts=COMPONENTS)
     shared_cluster.install(lab.cluster, crds.definitions())
     async with api_client.connect(config.load(lab.kubeconfig), field_manager="test") as api:
         await settle(api, lab)

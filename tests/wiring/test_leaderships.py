@@ -19,7 +19,7 @@ from croupier.wiring import manager
 from croupier.wiring.bootstrap import ServiceOptions
 from croupier.wiring.live_settings import LiveSettings
 from croupier.wiring.process_context import ProcessContext, ProcessOptions
-from tests.kube.polling import until
+from tests.polling import until
 
 TIMEOUT = 60.0
 OFF = ActiveSettings(enabled=False)

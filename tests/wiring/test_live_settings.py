@@ -26,7 +26,7 @@ from croupier.wiring.webhook import DISABLED, DisabledGate
 from tests.admission.webhook_env import free_port
 from tests.cli import env
 from tests.cli.command import CROUPIER
-from tests.kube.polling import until, until_async
+from tests.polling import until, until_async
 
 TIMEOUT = 60.0
 MAPS = kinds.CONFIG_MAPS.raw

@@ -9,7 +9,7 @@ from croupier.kube.serving.http_server import Address
 from croupier.wiring import process_context
 from croupier.wiring.process_context import ProcessOptions
 from tests.admission.webhook_env import free_port
-from tests.kube.polling import until_async
+from tests.polling import until_async
 
 
 async def test_a_process_is_not_ready_before_it_starts(cluster):

@@ -18,7 +18,7 @@ from croupier_lab.controlplane import COMPONENTS
 from croupier_lab.lab import Lab
 from croupier_lab.process import LabProcess, Program
 from croupier_lab.progress import LogProgress
-from tests.kube.polling import until
+from tests.polling import until
 
 SECONDS = 140
 
@@ -91,7 +91,7 @@ class ProcessEnv:
 
 @pytest_asyncio.fixture
 async def env(private_lab: Callable[..., Any]) -> ProcessEnv:
-    lab = await private_lab(components=COMPONENTS)
+    lab = await private_lab(parts=COMPONENTS)
     await fleet.create(lab, nodes.fleet(2, cards="H100:2", named=[]), LOG_OPTIONS)
     lab.kubectl("wait", "--for=create", "serviceaccount/default", "--timeout=30s")
     return ProcessEnv(lab)

@@ -26,7 +26,7 @@ from croupier.kube.client.api_client import Client, PatchType
 from croupier.kube.client.errors import ApiError, NotFound
 from croupier_lab.lab import Lab
 from tests.admission.webhook_env import free_ports, gpu, plain
-from tests.kube.polling import until_async
+from tests.polling import until_async
 
 MARK = "gpu.mps.io/ledger"
 WITHIN = 60.0

@@ -1,12 +1,16 @@
 """Checks with SubjectAccessReviews that each service account has the permissions its process needs.
 
-Only indispensable permissions are checked, not all that RBAC grants. A service account that does not exist is
-skipped, because its process is not installed.
+permissions.json is generated from the RBAC of the chart (tools/chart.py): all that the chart grants to an
+account by roles of its own, whatever its values are; about 160 reviews. A service account that does not exist
+is skipped, because its process is not installed.
 """
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from importlib import resources
 from typing import Final
+
+import msgspec
 
 from croupier.core.installation.diagnosis_cluster import MissingPermission
 from croupier.kube.client import concurrency
@@ -18,6 +22,7 @@ REVIEWS: Final[Resource[Raw]] = Resource(
 )
 ACCOUNTS: Final[Resource[Raw]] = Resource("", "v1", "serviceaccounts", "ServiceAccount", True, dict)
 AT_ONCE: Final = 8
+LEDGER: Final = "croupier-ledger"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,122 +38,11 @@ class RequiredPermission:
     """Limited to one object."""
 
 
-LIST_WATCH: Final = ("list", "watch")
-GPU: Final = "gpu.deckhouse.io"
-MPS: Final = "mps.nvidia.com"
-MARKET: Final = "allocation.mbcas.io"
-WRITE_EVENTS: Final = RequiredPermission(("create",), "events", "events.k8s.io")
-READ_LEASES: Final = RequiredPermission(LIST_WATCH, "leases", "coordination.k8s.io", here=True)
-
-
-def _election(lease: str) -> tuple[RequiredPermission, ...]:
-    group = "coordination.k8s.io"
-    return (
-        RequiredPermission(("create",), "leases", group, here=True),
-        RequiredPermission(("get", "update"), "leases", group, here=True, name=lease),
-    )
-
-
-_LEDGER_CONTROLLERS: Final = (
-    RequiredPermission(("list", "watch", "patch"), "reservations", MPS),
-    RequiredPermission(("patch",), "reservations/status", MPS),
-    RequiredPermission(LIST_WATCH, "nodes"),
-    RequiredPermission(("list", "watch", "patch"), "pods"),
-    RequiredPermission(LIST_WATCH, "gpudevices", GPU),
-    RequiredPermission(LIST_WATCH, "gpupools", GPU),
-    RequiredPermission(("patch",), "gpudevices/status", GPU),
-    WRITE_EVENTS,
-)
-
-_BIND: Final = RequiredPermission(("create",), "pods/binding")
-_WRITE_LEDGERS: Final = RequiredPermission(
-    ("list", "watch", "create", "update", "delete"), "nodereservations", MPS
-)
-_MIGRATE: Final = RequiredPermission(("list", "delete"), "nodereservations", MPS)
-LEDGER: Final = "croupier-ledger"
-EXTENDER: Final = "croupier-extender"
-
-NEEDS: Final[dict[str, tuple[RequiredPermission, ...]]] = {
-    "gpu-inventory-controller": (
-        RequiredPermission(LIST_WATCH, "nodes"),
-        RequiredPermission(("list", "watch", "create", "patch", "delete"), "gpudevices", GPU),
-        RequiredPermission(("list", "watch", "create", "patch"), "gpunodeinventories", GPU),
-        RequiredPermission(("patch",), "gpudevices/status", GPU),
-        RequiredPermission(("patch",), "gpunodeinventories/status", GPU),
-        WRITE_EVENTS,
-        READ_LEASES,
-        *_election("croupier-inventory"),
-    ),
-    "gpu-bootstrap-controller": (
-        RequiredPermission(LIST_WATCH, "nodes"),
-        RequiredPermission(LIST_WATCH, "pods"),
-        RequiredPermission(LIST_WATCH, "gpudevices", GPU),
-        RequiredPermission(LIST_WATCH, "gpunodeinventories", GPU),
-        RequiredPermission(("patch",), "gpunodeinventories/status", GPU),
-        WRITE_EVENTS,
-        READ_LEASES,
-        *_election("croupier-bootstrap"),
-    ),
-    "gpupool-controller": (
-        RequiredPermission(("list", "watch", "patch"), "nodes"),
-        RequiredPermission(LIST_WATCH, "pods"),
-        RequiredPermission(("list", "watch", "patch"), "gpudevices", GPU),
-        RequiredPermission(("list", "watch", "patch"), "gpupools", GPU),
-        RequiredPermission(("patch",), "gpudevices/status", GPU),
-        RequiredPermission(("patch",), "gpupools/status", GPU),
-        RequiredPermission(LIST_WATCH, "reservations", MPS),
-        RequiredPermission(LIST_WATCH, "nodereservations", MPS),
-        RequiredPermission(("list", "watch", "create", "patch", "delete"), "configmaps", here=True),
-        WRITE_EVENTS,
-        READ_LEASES,
-        *_election("croupier-pools"),
-    ),
-    LEDGER: (_WRITE_LEDGERS, *_LEDGER_CONTROLLERS, *_election("croupier-manager")),
-    EXTENDER: (_MIGRATE, *_LEDGER_CONTROLLERS, _BIND, *_election("croupier-book")),
-    "croupier-cpu-limits": (
-        RequiredPermission(LIST_WATCH, "pods"),
-        RequiredPermission(("patch",), "pods/resize"),
-        RequiredPermission(("list", "watch", "patch"), "podallocations", MARKET),
-        RequiredPermission(("patch",), "podallocations/status", MARKET),
-        WRITE_EVENTS,
-        READ_LEASES,
-        *_election("croupier-cpu-limits"),
-    ),
-    "gpu-admission-webhook": (
-        RequiredPermission(LIST_WATCH, "nodes"),
-        RequiredPermission(LIST_WATCH, "pods"),
-        RequiredPermission(LIST_WATCH, "gpupools", GPU),
-        WRITE_EVENTS,
-    ),
-    "croupier-node": (
-        RequiredPermission(("list", "watch", "patch"), "nodes"),
-        RequiredPermission(("patch",), "nodes/status"),
-        RequiredPermission(("list", "watch", "patch", "delete"), "pods"),
-        RequiredPermission(LIST_WATCH, "gpudevices", GPU),
-        RequiredPermission(LIST_WATCH, "configmaps", here=True),
-        RequiredPermission(("create", "patch"), "leases", "coordination.k8s.io", here=True),
-        WRITE_EVENTS,
-    ),
-    "croupier-market": (
-        RequiredPermission(LIST_WATCH, "nodes"),
-        RequiredPermission(LIST_WATCH, "pods"),
-        RequiredPermission(("list", "watch", "create", "patch"), "podallocations", MARKET),
-        RequiredPermission(("create", "patch"), "leases", "coordination.k8s.io", here=True),
-    ),
-}
-"""By service account, with the InMemory capacity manager."""
-EXTENDER_WITH_CRD: Final = (
-    RequiredPermission(("list", "watch", "update"), "nodereservations", MPS),
-    RequiredPermission(LIST_WATCH, "gpupools", GPU),
-    RequiredPermission(("patch",), "pods"),
-    _BIND,
-)
-"""The permissions of an extender with the CRD capacity manager, whose controllers run in the manager."""
-
-
 def required(accounts: Collection[str]) -> dict[str, tuple[RequiredPermission, ...]]:
     """The permissions of the existing accounts; the ledger's account implies the CRD capacity manager."""
-    wanted = {**NEEDS, **({EXTENDER: EXTENDER_WITH_CRD} if LEDGER in accounts else {})}
+    text = resources.files("croupier.ops").joinpath("permissions.json").read_bytes()
+    manager = "CRD" if LEDGER in accounts else "InMemory"
+    wanted = msgspec.convert(msgspec.json.decode(text)[manager], dict[str, tuple[RequiredPermission, ...]])
     return {account: rights for account, rights in wanted.items() if account in accounts}
 
 
