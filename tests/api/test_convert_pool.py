@@ -148,16 +148,11 @@ def test_an_allocation_round_trips_through_its_sharing(written: dict[str, Any], 
     assert convert_pool.decode_allocation(convert_pool.encode_allocation(allocation)) == allocation
 
 
-def test_the_allocation_of_a_card_is_its_own_else_the_status_else_the_spec():
-    wish = pool(allocation={"mode": "MPS"})
-    carried = msgspec.structs.replace(
-        wish, status=msgspec.convert({"allocation": {"mode": "Exclusive"}}, type(wish.status))
-    )
-    own = {convert_pool.CARD_ALLOCATION: '{"mode":"TimeSlice"}'}
+def test_a_card_has_its_own_allocation_only_if_its_annotation_is_valid():
+    own = convert_pool.card_allocation(device({convert_pool.CARD_ALLOCATION: '{"mode":"TimeSlice"}'}))
 
-    assert convert_pool.effective_allocation(device(own), carried).mode == "TimeSlice"
-    assert convert_pool.effective_allocation(device(), carried).mode == "Exclusive"
-    assert convert_pool.effective_allocation(device(), wish).mode == "MPS"
+    assert own == PoolAllocation(mode="TimeSlice")
+    assert convert_pool.card_allocation(device()) is None
     assert convert_pool.card_allocation(device({convert_pool.CARD_ALLOCATION: "nonsense"})) is None
 
 

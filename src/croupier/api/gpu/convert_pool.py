@@ -107,11 +107,6 @@ def pool(source: GPUPool) -> AssignmentPool:
     )
 
 
-def effective_allocation(device: GPUDevice, pool: GPUPool) -> PoolAllocation:
-    """The allocation that applies to the card: its own during a rollout, else that of its pool."""
-    return card_allocation(device) or pool.status.allocation or pool.spec.allocation
-
-
 def card_allocation(device: GPUDevice) -> PoolAllocation | None:
     """The card's own allocation, which it has only during a rollout card by card."""
     annotation = device.metadata.annotations.get(CARD_ALLOCATION)

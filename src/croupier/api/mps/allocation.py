@@ -19,14 +19,12 @@ from croupier.core.model.card import CardGrant, Grant
 from croupier.core.pods import request_parser
 
 ALLOCATION: Final = "gpu.mps.io/allocation"
-CONTAINER: Final = "gpu.mps.io/container"
 HOLD_EXPIRED: Final = "gpu.mps.io/hold-expired"
 """Set before a hold is released, so that a Binding prepared for it fails with a resourceVersion conflict."""
 RETRY: Final = "gpu.mps.io/look-again"
 """Set to make the scheduler retry an unschedulable pod that would fit now."""
 CARDS: Final = request_parser.CARDS
 RATIO: Final = request_parser.RATIO
-PERCENT: Final = request_parser.PERCENT
 MARK: Final = request_parser.LEDGER
 
 MAX_LENGTH: Final = 32 * 1024
