@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from croupier.core.cards import lifecycle_docs
+from tools import lifecycle_docs
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/cards.md"
 

@@ -227,9 +227,3 @@ def test_any_input_is_parsed_or_refused_in_one_line(data):
     else:
         for index, wanted in found.items():
             assert not isinstance(mig.place(FOUR[index].kinds, wanted), Refusal)
-
-
-def test_only_cards_that_differ_change():
-    now = {0: SEVEN, 1: MEDIUM, 2: mig.WHOLE}
-
-    assert mig_annotation.changes(now, {0: SEVEN, 1: SEVEN, 3: SEVEN}) == {1: SEVEN}

@@ -10,11 +10,11 @@ import pytest_asyncio
 from prometheus_client import CollectorRegistry
 
 from croupier.api import kinds
-from croupier.node.agent.metrics import PrometheusNodeAgentMetrics
+from croupier.node.agent.metrics import NodeAgentMetrics
 from croupier_lab.cluster import Cluster
 from tests.controllers.ledger_env import running
-from tests.kube.polling import until
 from tests.node.agent_env import AgentEnv, agent_env, layout
+from tests.polling import until
 
 GPU = "nvidia.com/gpu"
 SMALL = "nvidia.com/mig-1g.10gb"
@@ -35,7 +35,7 @@ async def env(cluster: Cluster, crds: Any, namespace: str, tmp_path: Path) -> As
 class Figures:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.gauge = PrometheusNodeAgentMetrics(self.registry)
+        self.metrics = NodeAgentMetrics(self.registry)
 
     def say(self, name: str, **labels: str) -> float | None:
         return self.registry.get_sample_value(f"gpu_node_{name}", labels)
@@ -50,7 +50,7 @@ class Figures:
 async def test_rounds_inspections_repartitionings_and_devices_are_counted(env):
     figures = Figures()
     env.suffers(cards={3: {"fail": [1]}, 2: {"xid": 79}})
-    async with running(env.agent(gauge=figures.gauge).run(asyncio.Event())):
+    async with running(env.agent(metrics=figures.metrics).run(asyncio.Event())):
         await until(lambda: figures.devices(GPU) == (3, 1), "cards to be offered")
         await env.annotate(layout("small", [0, 1, 3]))
         await until(lambda: figures.say("cuts_total", outcome="applied") == 2, "two repartitioned cards")
@@ -68,5 +68,5 @@ async def test_rounds_inspections_repartitionings_and_devices_are_counted(env):
 
 async def test_a_heartbeat_that_cannot_be_written_is_counted(env):
     figures = Figures()
-    async with running(env.agent(gauge=figures.gauge, namespace="nowhere").run(asyncio.Event())):
+    async with running(env.agent(metrics=figures.metrics, namespace="nowhere").run(asyncio.Event())):
         await until(lambda: (figures.say("heartbeat_failures_total") or 0) >= 2, "heartbeats to fail")

@@ -16,12 +16,16 @@ from croupier.core.nodes import plugin_devices
 from croupier.core.nodes.kubelet_assignments import KubeletAssignment
 from croupier.core.nodes.plugin_devices import NodeCard
 from croupier.kube.client.clock import SystemClock
-from croupier.node.agent.metrics import PrometheusNodeAgentMetrics
-from croupier.node.kubelet.allocation_mismatch import DELETION_DELAY, REPAIR_DELAY, MismatchRepair
+from croupier.node.kubelet.allocation_mismatch import (
+    DELETION_DELAY,
+    REPAIR_DELAY,
+    MismatchMetrics,
+    MismatchRepair,
+)
 from croupier_lab import shared_cluster
 from croupier_lab.cluster import Cluster
-from tests.kube.polling import until
 from tests.node.agent_env import AgentEnv, agent_env
+from tests.polling import until
 
 
 class StoppedClock(SystemClock):
@@ -87,7 +91,7 @@ class MismatchCheck:
             env.api,
             env.recorder,
             clock=self.clock,
-            gauge=PrometheusNodeAgentMetrics(self.figures),
+            metrics=MismatchMetrics(self.figures),
         )
         self._offer = plugin_devices.served_resources(
             [NodeCard(env.card(index), GpuCard(index)) for index in range(3)]

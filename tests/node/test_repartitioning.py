@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from croupier.core.model import mig
 from croupier.core.model.mig import Layout
-from croupier.node.agent.repartition_journal import FileJournal
+from croupier.node.agent.repartition_journal import RepartitionJournal
 from croupier.node.agent.repartitioning import (
     Repartitioned,
     Repartitioner,
@@ -86,7 +86,7 @@ def env(tmp_path):
 
 
 def repartitioner(env: SimulatedCardsEnv, cards: CardDriver, deadline: float = 120) -> Repartitioner:
-    journal = FileJournal(env.folder / "journal.json")
+    journal = RepartitionJournal(env.folder / "journal.json")
     return Repartitioner(cards, env.clock, deadline=deadline, journal=journal)
 
 
@@ -273,7 +273,7 @@ async def test_a_change_succeeds_without_a_usable_journal(env, tmp_path):
     (tmp_path / "journal.json").unlink()
     (tmp_path / "journal.json").mkdir()
     cards = await env.start()
-    nowhere = FileJournal(tmp_path / "plain" / "journal.json")
+    nowhere = RepartitionJournal(tmp_path / "plain" / "journal.json")
     (tmp_path / "plain").write_text("a file where a directory should be")
     assert (
         await Repartitioner(cards, env.clock, journal=nowhere).apply(await observed_card(cards), MEDIUM)

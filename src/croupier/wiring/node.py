@@ -25,15 +25,15 @@ from croupier.node.agent.agent import NodeAgent, NodeAgentParts
 from croupier.node.agent.agent import NodeAgentOptions as AgentSettings
 from croupier.node.agent.fleet import FleetInformers as FleetSources
 from croupier.node.agent.fleet import NodeAgentFleet, StatusServing
-from croupier.node.agent.metrics import PrometheusNodeAgentMetrics
-from croupier.node.agent.repartition_journal import FileJournal, MemoryJournal, RepartitionJournal
+from croupier.node.agent.metrics import NodeAgentMetrics
+from croupier.node.agent.repartition_journal import RepartitionJournal
 from croupier.node.agent.repartitioning import DEADLINE, Repartitioner
 from croupier.node.cards import simulated_spec
 from croupier.node.cards.card_driver import CardDriver
 from croupier.node.cards.dcgm_exporter import DcgmExporter
 from croupier.node.cards.nvml import NvmlCards
 from croupier.node.cards.simulated import SimulatedCards, SimulatedFiles
-from croupier.node.kubelet.allocation_mismatch import MismatchRepair
+from croupier.node.kubelet.allocation_mismatch import MismatchMetrics, MismatchRepair
 from croupier.node.kubelet.kubelet_serving import KubeletServing
 from croupier.node.node_informers import NodeInformers, PoolConfigMaps
 from croupier.wiring.process_context import (
@@ -111,8 +111,9 @@ def _single_node(
     )
     cards = _cards(options, window)
     serving = KubeletServing(window, cards, options.kubelet, options.clock)
-    gauge = PrometheusNodeAgentMetrics(context.metrics.registry)
-    check = MismatchRepair(window, context.api, recorder, clock=options.clock, gauge=gauge)
+    metrics = NodeAgentMetrics(context.metrics.registry)
+    mismatches = MismatchMetrics(context.metrics.registry)
+    check = MismatchRepair(window, context.api, recorder, clock=options.clock, metrics=mismatches)
     believed = frozenset((context.settings.namespace, *TRUSTED_NAMESPACES))
     monitor = DcgmExporter(lambda: pods, options.clock, trusted_namespaces=believed, every=options.beat)
     parts = NodeAgentParts(
@@ -121,7 +122,7 @@ def _single_node(
 
     async def look_after(ending: asyncio.Event) -> None:
         agent = NodeAgent(
-            parts, context.api, replace(_settings(context, options, gauge), boot=previous_report.boot_id())
+            parts, context.api, replace(_settings(context, options, metrics), boot=previous_report.boot_id())
         )
         subscriptions = [
             nodes.subscribe(lambda change: agent.wake() if _is_relevant(change) else None),
@@ -159,7 +160,7 @@ def _fleet(context: ProcessContext, options: NodeProcessOptions, recorder: Event
         ).store,
     )
 
-    turns, gauge = asyncio.Semaphore(MAX_WRITES), PrometheusNodeAgentMetrics(context.metrics.registry)
+    turns, metrics = asyncio.Semaphore(MAX_WRITES), NodeAgentMetrics(context.metrics.registry)
 
     def make(informers: NodeInformers) -> NodeAgent:
         cards = _cards(options, informers)
@@ -169,7 +170,7 @@ def _fleet(context: ProcessContext, options: NodeProcessOptions, recorder: Event
         )
         # Watches and the faults file report all changes; frequent polling is only for real drivers.
         chosen = replace(
-            _settings(context, options, gauge), every=max(options.every, options.beat), write_slots=turns
+            _settings(context, options, metrics), every=max(options.every, options.beat), write_slots=turns
         )
         return NodeAgent(parts, context.api, chosen)
 
@@ -219,15 +220,17 @@ def _cards_from_labels(informers: NodeInformers) -> str:
 
 
 def _repartitioner(options: NodeProcessOptions, cards: CardDriver, node: str) -> Repartitioner:
-    journal: RepartitionJournal = (
-        MemoryJournal() if options.state is None else FileJournal(options.state / f"{node}.changes.json")
-    )
-    return Repartitioner(cards, options.clock, deadline=options.deadline, journal=journal)
+    path = options.state / f"{node}.changes.json" if options.state is not None else None
+    return Repartitioner(cards, options.clock, deadline=options.deadline, journal=RepartitionJournal(path))
 
 
 def _settings(
-    context: ProcessContext, options: NodeProcessOptions, gauge: PrometheusNodeAgentMetrics
+    context: ProcessContext, options: NodeProcessOptions, metrics: NodeAgentMetrics
 ) -> AgentSettings:
     return AgentSettings(
-        context.settings.namespace, every=options.every, beat=options.beat, clock=options.clock, gauge=gauge
+        context.settings.namespace,
+        every=options.every,
+        beat=options.beat,
+        clock=options.clock,
+        metrics=metrics,
     )

@@ -246,8 +246,3 @@ def balanced(kinds: Sequence[MigProfile]) -> Layout | Refusal:
     )
     placed = mig.place(kinds, layout)
     return placed if isinstance(placed, Refusal) else layout
-
-
-def changes(now: LayoutTargets, wanted: LayoutTargets) -> LayoutTargets:
-    """Only the cards whose layout differs from the wanted one."""
-    return {index: layout for index, layout in wanted.items() if index in now and now[index] != layout}

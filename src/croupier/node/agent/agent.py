@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
 import structlog
+from prometheus_client import CollectorRegistry
 
 from croupier.api.gpu import convert_report
 from croupier.api.gpu.agent_report import READY_HEARTBEATS, AgentReport
@@ -36,13 +37,14 @@ from croupier.kube.controller import events
 from croupier.kube.controller.events import EventRecorder
 from croupier.node.agent import gpu_labels, previous_report, publishing, reporting
 from croupier.node.agent import round_state as agent_picture
+from croupier.node.agent.metrics import NodeAgentMetrics
 from croupier.node.agent.publishing import Publisher
 from croupier.node.agent.repartitioning import Repartitioner, RepartitionFailed, RepartitionResult
 from croupier.node.agent.reporting import HeartbeatCounters, ReportContext
 from croupier.node.agent.round_state import RoundInputs, RoundState
 from croupier.node.cards import dcgm_exporter
 from croupier.node.cards.card_driver import CardDriver, CardError, DriverSnapshot
-from croupier.node.cards.dcgm_exporter import DcgmReadings
+from croupier.node.cards.dcgm_exporter import DcgmExporter
 from croupier.node.kubelet.allocation_mismatch import MismatchRepair
 from croupier.node.node_informers import NodeInformers
 
@@ -62,32 +64,6 @@ class DeviceServing(Protocol):
         """The kubelet's device assignments. None if they cannot be read."""
         ...
 
-    async def close(self) -> None: ...
-
-
-class NodeAgentMetrics(Protocol):
-    """`cut` counts applied, restored (failed and rolled back) or failed."""
-
-    def driver_inspected(self, seconds: float) -> None: ...
-    def offered(self, node: str, offer: ServedResources) -> None: ...
-    def left(self, node: str) -> None: ...
-    def cut(self, outcome: str) -> None: ...
-    def heartbeat_failed(self) -> None: ...
-
-
-class NoNodeAgentMetrics:
-    def driver_inspected(self, seconds: float) -> None: ...
-    def offered(self, node: str, offer: ServedResources) -> None: ...
-    def left(self, node: str) -> None: ...
-    def cut(self, outcome: str) -> None: ...
-    def heartbeat_failed(self) -> None: ...
-
-
-class HealthMonitor(Protocol):
-    """A source of more readings than the driver provides."""
-
-    async def read(self) -> DcgmReadings | None: ...
-
 
 @dataclass(frozen=True, slots=True)
 class NodeAgentParts:
@@ -99,7 +75,7 @@ class NodeAgentParts:
     repartitioner: Repartitioner
     recorder: EventRecorder
     check: MismatchRepair | None = None
-    monitor: HealthMonitor | None = None
+    monitor: DcgmExporter | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +90,7 @@ class NodeAgentOptions:
     write_slots: asyncio.Semaphore | None = None
     """Limits concurrent writes of many agents in one process, to protect a slow API server."""
     clock: Clock = field(default_factory=SystemClock)
-    gauge: NodeAgentMetrics = field(default_factory=NoNodeAgentMetrics)
+    metrics: NodeAgentMetrics = field(default_factory=lambda: NodeAgentMetrics(CollectorRegistry()))
 
 
 class NodeAgent:
@@ -198,8 +174,7 @@ class NodeAgent:
         if self._repartitioning is not None:
             self._repartitioning.cancel()
             await asyncio.wait({self._repartitioning})
-        self._settings.gauge.left(self._node)
-        await self._parts.serving.close()
+        self._settings.metrics.left(self._node)
         with contextlib.suppress(CardError):
             await self._parts.cards.close()
 
@@ -209,7 +184,7 @@ class NodeAgent:
         offer = self._offered(picture)
         async with self._turn():
             await self._parts.serving.serve(offer, picture.cards)
-        self._settings.gauge.offered(self._node, offer)
+        self._settings.metrics.offered(self._node, offer)
         await self._publish(picture)
         await self._try_write("the check of device assignments", lambda: self._check(picture, offer))
         await self._repartition_next(picture)
@@ -247,7 +222,7 @@ class NodeAgent:
             seen = await self._monitored(await self._parts.cards.inspect())
             now = self._settings.clock.monotonic()
             self._snapshot = previous_report.with_carried_faults(seen, self._carried_faults, now)
-            self._settings.gauge.driver_inspected(now - began)
+            self._settings.metrics.driver_inspected(now - began)
         except CardError as error:
             log.warning("cannot inspect the cards", node=self._node, error=str(error))
             self._counters = HeartbeatCounters()
@@ -274,7 +249,7 @@ class NodeAgent:
         self.report, conditions = report, picture.conditions(service)
         labels = gpu_labels.labels(report, picture.mig_state(), picture.wants.text)
         if not await self._try_write("the Lease", lambda: self._publisher.heartbeat(report)):
-            self._settings.gauge.heartbeat_failed()
+            self._settings.metrics.heartbeat_failed()
         await self._try_write("labels", lambda: self._publisher.apply_labels(labels))
         await self._try_write("conditions", lambda: self._publisher.apply_conditions(conditions))
 
@@ -338,14 +313,14 @@ class NodeAgent:
         what = f"card {card.index} ({step.card})"
         before = mig.layout_text(card.layout)
         if isinstance(outcome, RepartitionFailed):
-            self._settings.gauge.cut("restored" if outcome.restored else "failed")
+            self._settings.metrics.cut("restored" if outcome.restored else "failed")
             now, why = self._settings.clock.monotonic(), outcome.sentence
             self._memory[step.card] = node_plan.with_failure(step.history, step.target, why, now)
             target = step.target or "its previous layout"
             self._event("GPURecutFailed", f"{what} was not repartitioned to {target}: {why}", warning=True)
             log.warning("repartitioning failed", node=self._node, card=step.card, target=step.target, why=why)
             return
-        self._settings.gauge.cut("applied")
+        self._settings.metrics.cut("applied")
         after = step.target or "the layout before the interrupted change"
         self._event("GPURecut", f"{what} was repartitioned from {before} to {after}")
         log.info("a card was repartitioned", node=self._node, card=step.card, target=after, before=before)

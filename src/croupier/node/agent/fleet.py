@@ -95,8 +95,6 @@ class StatusServing:
         if part.share == WHOLE_CARD and not by_time:
             yield part.card
 
-    async def close(self) -> None: ...
-
 
 def _has_resources(node: Node, wanted: Mapping[str, tuple[int, int]]) -> bool:
     """Whether the status of the node already has these resources."""

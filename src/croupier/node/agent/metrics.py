@@ -11,9 +11,7 @@ from croupier.core.nodes.plugin_devices import ServedResources
 BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
-class PrometheusNodeAgentMetrics:
-    """Implements `agent.NodeAgentMetrics` and `allocation_mismatch.MismatchMetrics`."""
-
+class NodeAgentMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._offers: dict[str, ServedResources] = {}
         self._rounds = Counter("gpu_node_rounds", "Rounds of the agent", registry=registry)
@@ -23,19 +21,11 @@ class PrometheusNodeAgentMetrics:
         self._cuts = Counter(
             "gpu_node_cuts", "Repartitionings of cards by outcome", ["outcome"], registry=registry
         )
-        self._wrong = Counter(
-            "gpu_node_wrong_cards",
-            "Pods whose devices differ from their allocation, by what was done",
-            ["what"],
-            registry=registry,
-        )
         self._silences = Counter(
             "gpu_node_heartbeat_failures", "Failed writes of the heartbeat Lease", registry=registry
         )
         for outcome in ("applied", "restored", "failed"):
             self._cuts.labels(outcome)
-        for what in ("noticed", "followed", "removed"):
-            self._wrong.labels(what)
         registry.register(self)
 
     def driver_inspected(self, seconds: float) -> None:
@@ -49,10 +39,8 @@ class PrometheusNodeAgentMetrics:
         self._offers.pop(node, None)
 
     def cut(self, outcome: str) -> None:
+        """`outcome` is applied, restored (failed and rolled back) or failed."""
         self._cuts.labels(outcome).inc()
-
-    def wrong(self, what: str) -> None:
-        self._wrong.labels(what).inc()
 
     def heartbeat_failed(self) -> None:
         self._silences.inc()

@@ -5,7 +5,6 @@ change that fails later is then rolled back only to the state of the interruptio
 """
 
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 import structlog
@@ -17,55 +16,24 @@ from croupier.node.cards import state_file
 log = structlog.get_logger(__name__)
 
 
-class RepartitionJournal(Protocol):
-    def addresses(self) -> frozenset[str]: ...
-
-    def before(self, address: str, uuid: str) -> MigState | None:
-        """The previous partitioning of the card with this UUID. None for another card at the address."""
-        ...
-
-    def remember(self, address: str, uuid: str, before: MigState) -> None: ...
-
-    def forget(self, address: str) -> None: ...
-
-
 class _JournalEntry(msgspec.Struct, frozen=True):
     uuid: str
     enabled: bool
     pieces: tuple[tuple[str, int, int], ...]
 
 
-class MemoryJournal:
-    """For simulated cards that do not survive a restart of the agent."""
+class RepartitionJournal:
+    """A small file that is replaced as a whole; without a path it is only in memory."""
 
-    def __init__(self) -> None:
-        self._entries: dict[str, tuple[str, MigState]] = {}
-
-    def addresses(self) -> frozenset[str]:
-        return frozenset(self._entries)
-
-    def before(self, address: str, uuid: str) -> MigState | None:
-        entry = self._entries.get(address)
-        return entry[1] if entry is not None and entry[0] == uuid else None
-
-    def remember(self, address: str, uuid: str, before: MigState) -> None:
-        self._entries[address] = (uuid, before)
-
-    def forget(self, address: str) -> None:
-        self._entries.pop(address, None)
-
-
-class FileJournal:
-    """A small file that is replaced as a whole."""
-
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | None = None) -> None:
         self._path = path
-        self._entries = _read(path)
+        self._entries = _read(path) if path is not None else {}
 
     def addresses(self) -> frozenset[str]:
         return frozenset(self._entries)
 
     def before(self, address: str, uuid: str) -> MigState | None:
+        """The previous partitioning of the card with this UUID. None for another card at the address."""
         entry = self._entries.get(address)
         if entry is None or entry.uuid != uuid:
             return None
@@ -81,6 +49,8 @@ class FileJournal:
 
     def _write(self, entries: dict[str, _JournalEntry]) -> None:
         self._entries = entries
+        if self._path is None:
+            return
         try:
             state_file.replace(
                 self._path, {key: msgspec.to_builtins(entry) for key, entry in entries.items()}

@@ -25,7 +25,7 @@ from croupier.core.model.gpu_card import GpuCard
 from croupier.core.model.mig import Layout
 from croupier.core.model.refusal import Refusal
 from croupier.kube.client.clock import Clock
-from croupier.node.agent.repartition_journal import MemoryJournal, RepartitionJournal
+from croupier.node.agent.repartition_journal import RepartitionJournal
 from croupier.node.cards.card_driver import CardDriver, CardError
 
 DEADLINE: Final = 120.0
@@ -71,7 +71,7 @@ class Repartitioner:
         self._cards = cards
         self._clock = clock
         self._deadline = deadline
-        self._journal = MemoryJournal() if journal is None else journal
+        self._journal = journal or RepartitionJournal()
         self._one_at_a_time = asyncio.Lock()
 
     def unfinished(self) -> frozenset[str]:

@@ -10,9 +10,10 @@ and until the other one follows it looks like a conflict.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
+from prometheus_client import CollectorRegistry, Counter
 
 from croupier.api import convert_pod
 from croupier.api.core_v1 import Pod
@@ -39,10 +40,21 @@ DELETION_DELAY: Final = 10.0
 log = structlog.get_logger(__name__)
 
 
-class MismatchMetrics(Protocol):
+class MismatchMetrics:
     """Counts mismatches: noticed, then followed (the annotation changed) or removed (the pod was deleted)."""
 
-    def wrong(self, what: str) -> None: ...
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._counter = Counter(
+            "gpu_node_wrong_cards",
+            "Pods whose devices differ from their allocation, by what was done",
+            ["what"],
+            registry=registry,
+        )
+        for what in ("noticed", "followed", "removed"):
+            self._counter.labels(what)
+
+    def count(self, what: str) -> None:
+        self._counter.labels(what).inc()
 
 
 class MismatchRepair:
@@ -53,10 +65,10 @@ class MismatchRepair:
         recorder: EventRecorder,
         *,
         clock: Clock,
-        gauge: MismatchMetrics | None = None,
+        metrics: MismatchMetrics | None = None,
     ) -> None:
         self._clock = clock
-        self._gauge = gauge
+        self._metrics = metrics or MismatchMetrics(CollectorRegistry())
         self._informers = informers
         self._api = api.with_field_manager(FIELD_MANAGER)
         self._recorder = recorder
@@ -101,7 +113,7 @@ class MismatchRepair:
         if str(mismatch) in self._reported:
             return
         self._reported.add(str(mismatch))
-        self._count("noticed")
+        self._metrics.count("noticed")
         log.warning(
             "a pod has other devices than its allocation",
             pod=mismatch.pod.key,
@@ -123,7 +135,7 @@ class MismatchRepair:
         except (Conflict, NotFound):
             log.info("the pod has changed; it will be checked again", pod=meta.key)
         else:
-            self._count("followed")
+            self._metrics.count("followed")
 
     async def _remove(self, pod: Pod) -> None:
         meta = pod.metadata
@@ -134,11 +146,7 @@ class MismatchRepair:
         except (Conflict, NotFound):
             log.info("the pod has already been deleted", pod=meta.key)
         else:
-            self._count("removed")
-
-    def _count(self, what: str) -> None:
-        if self._gauge is not None:
-            self._gauge.wrong(what)
+            self._metrics.count("removed")
 
 
 def _delay(mismatch: AllocationMismatch) -> float:

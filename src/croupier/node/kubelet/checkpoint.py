@@ -7,22 +7,19 @@ is logged and only the assignments of the API are used.
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 import structlog
 
 from croupier.core.nodes import kubelet_assignments
 from croupier.core.nodes.kubelet_assignments import BoundPod, CheckpointEntry, KubeletAssignment
+from croupier.node.kubelet.allocator import DeviceAssignments
 
 FILE: Final = "kubelet_internal_checkpoint"
 """The name of the file in the kubelet's device-plugins folder."""
 
 log = structlog.get_logger(__name__)
-
-
-class AssignmentSource(Protocol):
-    async def holdings(self) -> tuple[KubeletAssignment, ...]: ...
 
 
 class _CheckpointEntry(msgspec.Struct, frozen=True):
@@ -45,7 +42,7 @@ class KubeletCheckpoint:
     """The assignments of `shown`, completed from the checkpoint for the unfinished `pods` of the node."""
 
     def __init__(
-        self, source: AssignmentSource, directory: Path, pods: Callable[[], Iterable[BoundPod]]
+        self, source: DeviceAssignments, directory: Path, pods: Callable[[], Iterable[BoundPod]]
     ) -> None:
         self._source = source
         self._path = directory / FILE

@@ -69,8 +69,6 @@ class KubeletServing:
         self._error = ""
         return holdings
 
-    async def close(self) -> None: ...
-
     def _pods(self) -> Sequence[BoundPod]:
         return [view for pod in self._informers.pods() if (view := convert_pod.bound(pod)) is not None]
 

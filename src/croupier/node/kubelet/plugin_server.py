@@ -7,14 +7,14 @@ bound the same path since.
 import asyncio
 import hashlib
 import secrets
-from collections.abc import AsyncGenerator, Collection, Iterable
+from collections.abc import AsyncGenerator, Iterable
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from croupier.core.nodes.device_allocation import PreferenceRequest
 from croupier.core.nodes.plugin_devices import PluginDevice
 from croupier.node.kubelet import grpc_calls
-from croupier.node.kubelet.allocator import AllocateResult
+from croupier.node.kubelet.allocator import AllocateResult, Allocator
 from croupier.node.proto import device_plugin_pb2 as wire
 
 PREFIX: Final = "croupier-"
@@ -22,15 +22,8 @@ STOP_TIMEOUT: Final = 1.0
 """Seconds that calls in progress have when the server stops."""
 
 
-class DeviceAllocator(Protocol):
-    """The part of `allocator.Allocator` that a plugin uses."""
-
-    async def prefer(self, asked: PreferenceRequest) -> tuple[str, ...]: ...
-    async def allocate(self, resource: str, ids: Collection[str]) -> AllocateResult: ...
-
-
 class PluginServer:
-    def __init__(self, resource: str, allocator: DeviceAllocator, lost: asyncio.Event) -> None:
+    def __init__(self, resource: str, allocator: Allocator, lost: asyncio.Event) -> None:
         self.resource = resource
         self._allocator = allocator
         self._lost = lost
