@@ -118,7 +118,7 @@ async def compared(
             for said in await run_together(clients[: layout.processes], task):
                 tally.add(said)
             tally.seconds += sizes.seconds
-    where = "one hot node" if nodes == 1 else f"{nodes} nodes"
+    where = "one node" if nodes == 1 else f"{nodes} nodes"
     return _figures(f"{where}, {layout}", tallies)
 
 

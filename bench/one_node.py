@@ -38,7 +38,7 @@ def pod(number: int, *, shared: bool) -> dict[str, Any]:
     annotations = {CARDS: "1", RATIO: "20"} if shared else {}
     limits = {MARK: "1"} if shared else {}
     return {
-        "metadata": {"name": f"pile-{number}", "annotations": annotations},
+        "metadata": {"name": f"pod-{number}", "annotations": annotations},
         "spec": {
             "automountServiceAccountToken": False,
             "nodeSelector": {"kubernetes.io/hostname": NODE},

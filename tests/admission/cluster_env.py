@@ -39,7 +39,7 @@ from croupier.kube.client.errors import NotFound
 from croupier.kube.serving.http_server import Address, ListenOptions, RotatingCertificate
 from croupier_lab import shared_cluster
 from croupier_lab.cluster import Cluster
-from tests.kube.polling import until, until_async
+from tests.polling import until, until_async
 
 NAME = "croupier-gate"
 LOOPBACK = "127.0.0.1"

@@ -27,7 +27,7 @@ from croupier.kube.client.api_client import PatchType, Selection
 from croupier.kube.client.errors import NotFound
 from croupier.kube.client.watch_protocol import ObjectEvent
 from croupier.kube.serving.http_server import BadCertificate, RotatingCertificate
-from tests.kube.polling import until, until_async
+from tests.polling import until, until_async
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 DAY, HOUR = timedelta(days=1), timedelta(hours=1)

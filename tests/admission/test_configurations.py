@@ -26,7 +26,7 @@ from croupier.kube.client.api_client import PatchType
 from croupier.kube.client.errors import ApiError
 from croupier_lab import shared_cluster
 from tests.admission.webhook_env import WebhookEnv, free_port, gpu, plain
-from tests.kube.polling import until_async
+from tests.polling import until_async
 
 MINE = {"nvidia.com/gpu": "1"}
 CONTAINER = {"name": "main", "image": "any"}

@@ -23,7 +23,7 @@ from croupier.kube.client.resource import Resource
 from croupier.kube.serving import http_server
 from croupier.kube.serving.http_server import Address, ListenOptions, RotatingCertificate
 from tests.admission.webhook_env import WebhookEnv, gpu, plain
-from tests.kube.polling import until_async
+from tests.polling import until_async
 
 
 @contextlib.asynccontextmanager

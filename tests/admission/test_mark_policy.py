@@ -18,7 +18,7 @@ from croupier.kube.client.errors import Forbidden
 from croupier_lab import shared_cluster
 from croupier_lab.cluster import Cluster
 from tests.admission import cluster_env as envs
-from tests.kube.polling import until_async
+from tests.polling import until_async
 
 ONE_G = f"{MIG}1g.10gb"
 SYSTEM = "kube-system"

@@ -29,7 +29,7 @@ from croupier.kube.client.identity import Key
 from croupier.kube.client.resource import Raw, Resource
 from croupier.kube.controller.events import EventRecorder
 from tests.admission.webhook_env import StampMutator, WebhookEnv, gpu
-from tests.kube.polling import until_async
+from tests.polling import until_async
 
 REWRITTEN = PodEvent("GPUFallback", "no node offers 2g.20gb, so main gets 1g.10gb")
 STUCK = PodEvent("GPUNothingFits", "no node offers 2g.20gb, nor a replacement for it")

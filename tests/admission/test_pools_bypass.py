@@ -9,7 +9,7 @@ from croupier.core.pods.request_parser import MIG, POOL
 from tests.admission import cluster_env as envs
 from tests.admission.test_pools import refusal
 from tests.admission.webhook_env import WebhookEnv, gpu
-from tests.kube.polling import until_async
+from tests.polling import until_async
 
 TEAM = f"{POOL}team-a"
 WITHIN = 60.0

@@ -11,7 +11,7 @@ from croupier.kube.client.resource import Resource
 from croupier_lab.cluster import Cluster
 from tests.admission import cluster_env as envs
 from tests.admission.cluster_env import CreateResult, WebhookClusterEnv
-from tests.kube.polling import until_async
+from tests.polling import until_async
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

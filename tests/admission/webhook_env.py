@@ -24,7 +24,7 @@ from croupier.kube.client.errors import ApiError, NotFound
 from croupier.kube.client.resource import Resource
 from croupier.kube.serving.http_server import Address, ListenOptions, RotatingCertificate
 from croupier_lab import ports
-from tests.kube.polling import until_async
+from tests.polling import until_async
 
 PROBE = "probe"
 

@@ -10,7 +10,7 @@ from croupier.api import kinds
 from croupier.core.pods import scheduler_filters
 from croupier.kube.client.api_client import Client
 from croupier_lab import nodes
-from tests.kube import polling
+from tests import polling
 
 TAINT = {"key": "dedicated", "value": "others", "effect": "NoSchedule"}
 NEW = {"key": "node.kubernetes.io/not-ready", "operator": "Exists"}

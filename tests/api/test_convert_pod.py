@@ -15,9 +15,9 @@ from croupier.core.model.card import CardGrant
 from croupier.core.model.card_request import CardShares, MigDevices
 from croupier.kube.client import codec
 from croupier.kube.client.resource import Resource
+from tests import polling
 from tests.api import strategies
 from tests.api.test_allocation import HOSTILE
-from tests.kube import polling
 
 GPU = "nvidia.com/gpu"
 GRANT = json.dumps([{"card": "a", "index": 3, "percent": 50}])

@@ -25,8 +25,8 @@ from croupier.kube.client import api_client, config
 from croupier.kube.client.api_client import EVERYTHING, Client, Selection
 from croupier.kube.client.errors import NotFound
 from croupier.kube.client.resource import Resource
+from tests import polling
 from tests.capacity.load import ACTIONS, ClusterLoad, offer, workload
-from tests.kube import polling
 
 ROUNDS, STEPS = 4, 24
 """Rounds, and steps of every worker between two comparisons with the API server."""

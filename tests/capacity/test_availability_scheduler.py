@@ -12,7 +12,7 @@ from croupier.kube.client import api_client, config
 from croupier.kube.client.api_client import Client, PatchType
 from croupier_lab import nodes
 from croupier_lab.lab import Lab
-from tests.kube import polling
+from tests import polling
 
 NODE = "resizing"
 

@@ -23,7 +23,7 @@ from croupier.kube.client import api_client, config, watch_protocol
 from croupier.kube.client.api_client import Client
 from croupier.kube.client.errors import Invalid, Unreachable
 from tests.capacity.env import NO_FLUSH, NODE, NOON, UID, CapacityEnv, capacity_env, claim, node, percent, pod
-from tests.kube.polling import until, until_async
+from tests.polling import until, until_async
 
 RAW = kinds.NODE_RESERVATIONS.raw
 

@@ -14,8 +14,8 @@ from croupier.cli import amounts
 from croupier.core import quantity
 from croupier.kube.client.api_client import Client
 from croupier_lab import nodes
+from tests import polling
 from tests.cli.env import CommandResult, croupier
-from tests.kube import polling
 
 SCENARIOS = {
     scenario["name"]: scenario

@@ -23,7 +23,7 @@ from tests.admission.webhook_env import free_ports
 from tests.cli import env
 from tests.cli.command import CROUPIER
 from tests.cli.env import CommandResult, croupier
-from tests.kube.polling import until_async
+from tests.polling import until_async
 
 pytestmark = pytest.mark.usefixtures("clean_cluster")
 

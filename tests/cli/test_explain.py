@@ -11,7 +11,7 @@ from croupier.kube.client.api_client import Client
 from croupier.kube.client.resource import Resource
 from tests.cli import env
 from tests.cli.env import croupier
-from tests.kube.polling import until_async
+from tests.polling import until_async
 
 DEPLOYMENTS: Resource[dict[str, Any]] = Resource("apps", "v1", "deployments", "Deployment", True, dict)
 

@@ -16,7 +16,7 @@ from croupier_lab.controlplane import SCHEDULER
 from croupier_lab.lab import Lab
 from croupier_lab.probe import Endpoint
 from croupier_lab.process import Program
-from tests.kube import polling
+from tests import polling
 
 FILES = ("--ca", "/pki/ca.crt", "--cert", "/pki/tls.crt", "--key", "/pki/tls.key")
 

@@ -17,8 +17,8 @@ from croupier_lab.controlplane import SCHEDULER
 from croupier_lab.lab import Lab
 from croupier_lab.probe import Endpoint
 from croupier_lab.process import Program
+from tests import polling
 from tests.cli.test_scheduler_config import app
-from tests.kube import polling
 
 TIMEOUT = 90.0
 TLS = ("--url", "https://10.96.0.40:9440", "--ca", "/pki/ca.crt", "--cert", "/etc/x/c", "--key", "/etc/x/k")

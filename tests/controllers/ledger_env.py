@@ -36,7 +36,7 @@ from croupier.kube.client.clock import Clock, SystemClock
 from croupier.kube.client.errors import NotFound
 from croupier.kube.client.resource import Resource
 from croupier.kube.controller.events import EventRecorder
-from tests.kube.polling import until
+from tests.polling import until
 
 ManagerMode = Literal["InMemory", "CRD"]
 BOTH_MODES: tuple[ManagerMode, ...] = ("InMemory", "CRD")

@@ -25,7 +25,7 @@ from croupier.kube.client.clock import SystemClock
 from croupier.kube.client.errors import NotFound
 from croupier.kube.controller.events import EventRecorder
 from tests.controllers.ledger_env import running, watched
-from tests.kube.polling import TIMEOUT, until_async
+from tests.polling import TIMEOUT, until_async
 
 NODE = "no-kubelet"
 

@@ -30,7 +30,7 @@ from croupier.kube.client.errors import NotFound
 from croupier.kube.client.resource import Resource
 from croupier.kube.controller.events import EventRecorder
 from tests.controllers.ledger_env import running, watched
-from tests.kube.polling import until_async
+from tests.polling import until_async
 
 NOW = "2026-01-01T00:00:00Z"
 TIMEOUT = 60.0

@@ -25,7 +25,7 @@ from croupier.kube.client.api_client import Client, Selection
 from croupier.kube.client.errors import NotFound
 from croupier.kube.controller.events import EventRecorder
 from tests.controllers.ledger_env import running, watched
-from tests.kube.polling import until_async
+from tests.polling import until_async
 
 ManagerMode = Literal["InMemory", "CRD"]
 

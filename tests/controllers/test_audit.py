@@ -18,7 +18,7 @@ from croupier_lab.cluster import Cluster
 from tests.controllers import ledger_env as worlds
 from tests.controllers.conftest import in_the_api_server
 from tests.controllers.ledger_env import NODE, LedgerEnv, card
-from tests.kube.polling import until_async
+from tests.polling import until_async
 
 COMMAND = typer.Typer()
 COMMAND.command()(verb.audit)

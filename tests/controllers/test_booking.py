@@ -23,7 +23,7 @@ from croupier.kube.client.api_client import Client, DeleteOptions, Selection
 from croupier.kube.controller.events import EventRecorder
 from croupier_lab import shared_cluster
 from tests.controllers.ledger_env import FakeWatchClock, running, watched
-from tests.kube.polling import until, until_async
+from tests.polling import until, until_async
 
 TEAM = "booked-team"
 NODE = "booked-node"

@@ -7,7 +7,7 @@ from croupier.controllers.ledger.card_sync import CardSyncController
 from croupier.core.model.card import CardGrant
 from tests.controllers import ledger_env as worlds
 from tests.controllers.ledger_env import NODE, card
-from tests.kube.polling import until, until_async
+from tests.polling import until, until_async
 
 
 async def test_a_plain_node_is_opened_with_the_cards_of_its_device_plugin(world):

@@ -28,7 +28,7 @@ from tests.controllers.card_env import CardEnv
 from tests.controllers.ledger_env import running
 from tests.core import card_scenarios
 from tests.core.card_scenarios import CardScenario, CardSituation, ScenarioStep
-from tests.kube.polling import until_async
+from tests.polling import until_async
 
 SCENARIOS = {
     name: story

@@ -24,7 +24,7 @@ from croupier.kube.cache.store import ObjectChange
 from croupier.kube.client.api_client import Selection
 from tests.controllers.card_env import DeviceStore, condition
 from tests.controllers.ledger_env import NODE, LedgerEnv, running, watched
-from tests.kube.polling import until, until_async
+from tests.polling import until, until_async
 
 TRAINER = "team/trainer/1234"
 POOL = {"allocation": {"mode": "Exclusive"}}

@@ -23,7 +23,7 @@ from tests.controllers import inventory_env as inventory_envs
 from tests.controllers.card_env import DeviceStore, condition
 from tests.controllers.inventory_env import InventoryEnv, InventoryState, address, bus, gfd, line, pci, report
 from tests.controllers.ledger_env import running, watched
-from tests.kube.polling import until_async
+from tests.polling import until_async
 
 Tell = Callable[[InventoryEnv, str, CardModel], Coroutine[Any, Any, None]]
 

@@ -9,7 +9,7 @@ from croupier.kube.controller.control_loop import Controller
 from croupier.kube.controller.metrics import ReconcileMetrics
 from croupier.kube.controller.reconcile import DONE, Result, TerminalError
 from tests.controllers.ledger_env import running
-from tests.kube.polling import until
+from tests.polling import until
 
 
 async def test_failures_are_counted_and_successes_are_not():

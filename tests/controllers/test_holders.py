@@ -12,7 +12,7 @@ from croupier.kube.client.errors import Conflict
 from croupier.kube.controller.events import EventRecorder
 from tests.controllers import ledger_env as worlds
 from tests.controllers.ledger_env import NODE, LedgerEnv, card
-from tests.kube.polling import until, until_async
+from tests.polling import until, until_async
 
 FREE = {card(0): (True, 0), card(1): (True, 0)}
 HALF = {card(0): (True, 50), card(1): (True, 0)}

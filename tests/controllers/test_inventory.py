@@ -20,7 +20,7 @@ from croupier.kube.client.clock import SystemClock
 from croupier.kube.client.errors import NotFound, Unreachable
 from tests.controllers import inventory_env as inventory_envs
 from tests.controllers.inventory_env import InventoryEnv, address, gfd, line, pci, report
-from tests.kube.polling import until_async
+from tests.polling import until_async
 
 NODE = "stocked"
 SYNCED = "InventorySynced"

@@ -9,7 +9,7 @@ from croupier.core.model.card import CardGrant
 from croupier.core.model.refusal import Refusal
 from tests.controllers.conftest import in_the_api_server
 from tests.controllers.ledger_env import NODE, LedgerEnv, card
-from tests.kube.polling import until, until_async
+from tests.polling import until, until_async
 
 DRAIN = "gpu.deckhouse.io/drain"
 ASSIGNMENT = "gpu.deckhouse.io/assignment"

@@ -22,7 +22,7 @@ from croupier.kube.client.identity import Key
 from croupier.kube.client.resource import Raw, Resource
 from croupier_lab import shared_cluster
 from tests.controllers.limits_env import NODE, LimitsEnv, container, patch_of
-from tests.kube.polling import until_async
+from tests.polling import until_async
 
 QUOTAS: Resource[Raw] = Resource("", "v1", "resourcequotas", "ResourceQuota", True, dict)
 RANGES: Resource[Raw] = Resource("", "v1", "limitranges", "LimitRange", True, dict)

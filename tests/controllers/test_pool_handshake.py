@@ -36,7 +36,7 @@ from tests.controllers.card_env import condition
 from tests.controllers.ledger_env import NODE, LedgerEnv, running, watched
 from tests.controllers.pool_env import TYPES, FixedBookings, cut, forget
 from tests.controllers.test_cards_handshake import FIT
-from tests.kube.polling import until, until_async
+from tests.polling import until, until_async
 
 POOL = "team-a"
 TRAINER = "team/trainer/1234"

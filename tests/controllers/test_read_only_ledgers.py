@@ -7,7 +7,7 @@ from croupier.controllers.ledger.read_only_ledgers import ReadOnlyLedgers
 from croupier.core.ledger.ledger import Ledger
 from croupier.kube.client.api_client import Selection
 from tests.controllers.ledger_env import NODE, LedgerEnv, watched
-from tests.kube.polling import until
+from tests.polling import until
 
 
 def holders(ledger: Ledger | None) -> dict[str, dict[str, int]]:

@@ -17,7 +17,7 @@ from croupier.kube.client import api_client, config
 from croupier.kube.client.api_client import Client
 from tests.controllers import reservation_env as offices
 from tests.controllers.reservation_env import ReservationEnv
-from tests.kube.polling import until_async
+from tests.polling import until_async
 
 PRINTED = """\
 apiVersion: mps.nvidia.com/v1

@@ -25,8 +25,8 @@ from croupier.kube.client import api_client, config
 from croupier.kube.client.api_client import Client, Selection
 from croupier.kube.client.errors import Conflict
 from tests.controllers.ledger_env import requeueing
-from tests.kube.polling import until_async
 from tests.node.simulated_env import OffsetClock
+from tests.polling import until_async
 
 NODE = "opens-late"
 POOL = "gpu.deckhouse.io/team-a"

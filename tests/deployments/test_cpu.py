@@ -3,23 +3,14 @@
 import json
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from tests.cli.command import CROUPIER
+from tests.deployments.manifests import documents
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "deployments/cpu"
-
-
-def documents() -> list[dict[str, Any]]:
-    return [
-        item
-        for path in sorted(FOLDER.glob("*.yaml"))
-        for item in yaml.safe_load_all(path.read_text())
-        if item["kind"] != "Kustomization"
-    ]
 
 
 def test_every_file_is_installed():
@@ -31,7 +22,7 @@ def test_every_file_is_installed():
 
 
 def test_the_processes_accept_their_arguments():
-    starting = [item for item in documents() if item["kind"] in ("Deployment", "DaemonSet")]
+    starting = [item for item in documents(FOLDER) if item["kind"] in ("Deployment", "DaemonSet")]
     assert "croupier-cpu-limits" in {item["metadata"]["name"] for item in starting}
     for item in starting:
         (container,) = item["spec"]["template"]["spec"]["containers"]
@@ -40,7 +31,7 @@ def test_the_processes_accept_their_arguments():
 
 
 def test_no_wildcards_and_only_pod_resizes_are_written():
-    roles = [item for item in documents() if item["kind"] in ("Role", "ClusterRole")]
+    roles = [item for item in documents(FOLDER) if item["kind"] in ("Role", "ClusterRole")]
     rules = [rule for role in roles for rule in role["rules"]]
 
     assert "*" not in json.dumps(rules)

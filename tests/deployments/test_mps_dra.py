@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-import yaml
 
 from croupier.api import kinds
 from croupier.core.ledger.ledger import Ledger
@@ -20,19 +19,11 @@ from croupier.kube.client.errors import Forbidden, Invalid
 from croupier_lab.lab import Lab
 from tests.cli.command import CROUPIER
 from tests.controllers import reservation_env as reservation_envs
-from tests.kube.polling import until_async
+from tests.deployments.manifests import documents
+from tests.polling import until_async
 
 FOLDER = Path(__file__).resolve().parents[2] / "deployments/mps-dra"
 ALLOCATION = "gpu.mps.io/allocation"
-
-
-def documents() -> list[dict[str, Any]]:
-    return [
-        item
-        for path in sorted(FOLDER.glob("*.yaml"))
-        for item in yaml.safe_load_all(path.read_text())
-        if item["kind"] != "Kustomization"
-    ]
 
 
 @pytest_asyncio.fixture
@@ -59,7 +50,7 @@ def pod(name: str, **annotations: str) -> dict[str, Any]:
 
 
 def test_every_process_accepts_its_arguments():
-    deployments = [item for item in documents() if item["kind"] == "Deployment"]
+    deployments = [item for item in documents(FOLDER) if item["kind"] == "Deployment"]
     assert {item["metadata"]["name"] for item in deployments} == {"croupier-manager", "croupier-extender"}
     for item in deployments:
         (container,) = item["spec"]["template"]["spec"]["containers"]
@@ -71,7 +62,7 @@ def test_every_process_accepts_its_arguments():
 
 
 def test_no_wildcards_and_the_verbs_of_the_ledger():
-    roles = [item for item in documents() if item["kind"] in ("Role", "ClusterRole")]
+    roles = [item for item in documents(FOLDER) if item["kind"] in ("Role", "ClusterRole")]
     rules = [rule for role in roles for rule in role["rules"]]
 
     assert "*" not in json.dumps(rules)
@@ -85,7 +76,7 @@ def test_no_wildcards_and_the_verbs_of_the_ledger():
 
 
 def test_processes_are_restricted():
-    for item in (item for item in documents() if item["kind"] == "Deployment"):
+    for item in (item for item in documents(FOLDER) if item["kind"] == "Deployment"):
         spec = item["spec"]["template"]["spec"]
         (container,) = spec["containers"]
         assert spec["securityContext"]["runAsNonRoot"]

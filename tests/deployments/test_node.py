@@ -3,22 +3,13 @@
 import json
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from tests.cli.command import CROUPIER
+from tests.deployments.manifests import documents
 
 FOLDER = Path(__file__).resolve().parents[2] / "deployments/node"
-
-
-def documents() -> list[dict[str, Any]]:
-    return [
-        item
-        for path in sorted(FOLDER.glob("*.yaml"))
-        for item in yaml.safe_load_all(path.read_text())
-        if item["kind"] != "Kustomization"
-    ]
 
 
 def test_every_file_is_installed():
@@ -30,7 +21,7 @@ def test_every_file_is_installed():
 
 
 def test_the_agent_accepts_its_arguments_and_mounts_its_paths():
-    (agent,) = [item for item in documents() if item["kind"] == "DaemonSet"]
+    (agent,) = [item for item in documents(FOLDER) if item["kind"] == "DaemonSet"]
     spec = agent["spec"]["template"]["spec"]
     (container,) = spec["containers"]
 
@@ -46,7 +37,7 @@ def test_the_agent_accepts_its_arguments_and_mounts_its_paths():
 
 
 def test_no_wildcards_and_writes_are_limited_to_the_own_node():
-    found = documents()
+    found = documents(FOLDER)
     rules = [rule for item in found if item["kind"] in ("Role", "ClusterRole") for rule in item["rules"]]
     assert "*" not in json.dumps(rules)
     reading = {"get", "list", "watch"}

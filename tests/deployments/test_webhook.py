@@ -1,4 +1,4 @@
-"""deployments/webhook: same as the code, minimal permissions, and an end-to-end test."""
+"""deployments/webhook: minimal permissions, and an end-to-end test."""
 
 import asyncio
 import json
@@ -10,15 +10,16 @@ from typing import Any
 import pytest_asyncio
 import yaml
 
-from croupier.admission import configurations, mark_policy
-from croupier.admission.configurations import ServiceTarget, WebhookConfigurationOptions
+from croupier.admission import mark_policy
+from croupier.admission.configurations import ServiceTarget
 from croupier_lab import croupier_processes, fleet, nodes
 from croupier_lab.controlplane import COMPONENTS
 from croupier_lab.croupier_processes import EXTENDER, MANAGER, NAMESPACE, WEBHOOK
 from croupier_lab.lab import Lab
 from croupier_lab.progress import LogProgress
 from tests.cli.command import CROUPIER
-from tests.kube.polling import until
+from tests.deployments.manifests import documents
+from tests.polling import until
 
 ROOT = Path(__file__).resolve().parents[2] / "deployments"
 FOLDER = ROOT / "webhook"
@@ -39,27 +40,8 @@ spec:
 """
 
 
-def documents(name: str = "*") -> list[dict[str, Any]]:
-    return [
-        item
-        for path in sorted(FOLDER.glob(f"{name}.yaml"))
-        for item in yaml.safe_load_all(path.read_text())
-        if item["kind"] != "Kustomization"
-    ]
-
-
-def test_the_policy_matches_the_code():
-    assert documents("require-mark") == mark_policy.documents()
-
-
-def test_the_configurations_match_the_command():
-    assert documents("configurations") == configurations.documents(
-        WebhookConfigurationOptions(ServiceTarget(NAMESPACE))
-    )
-
-
 def test_the_process_accepts_its_arguments_and_matches_the_service():
-    found = {item["kind"]: item for item in documents("webhook")}
+    found = {item["kind"]: item for item in documents(FOLDER, "webhook")}
     (container,) = found["Deployment"]["spec"]["template"]["spec"]["containers"]
     ended = subprocess.run([*CROUPIER, *container["args"], "--help"], capture_output=True, check=False)
     assert ended.returncode == 0, ended.stderr
@@ -78,7 +60,7 @@ def test_the_process_accepts_its_arguments_and_matches_the_service():
 
 
 def test_two_restricted_replicas():
-    (item,) = (item for item in documents() if item["kind"] == "Deployment")
+    (item,) = (item for item in documents(FOLDER) if item["kind"] == "Deployment")
     spec = item["spec"]["template"]["spec"]
     (container,) = spec["containers"]
     assert item["spec"]["replicas"] == 2
@@ -89,7 +71,7 @@ def test_two_restricted_replicas():
 
 
 def test_no_wildcards_and_pods_and_nodes_are_read_only():
-    rules = [rule for item in documents() if item["kind"].endswith("Role") for rule in item["rules"]]
+    rules = [rule for item in documents(FOLDER) if item["kind"].endswith("Role") for rule in item["rules"]]
 
     assert "*" not in json.dumps(rules)
     read_only = [rule["verbs"] for rule in rules if {"pods", "nodes"} & set(rule["resources"])]
@@ -113,7 +95,7 @@ class WebhookDeploymentEnv:
 
     def reach_by_url(self) -> None:
         """Replace the Service of the configurations by a URL; the webhook updates the URL itself."""
-        for item in documents("configurations"):
+        for item in documents(FOLDER, "configurations"):
             patch = [
                 {
                     "op": "replace",

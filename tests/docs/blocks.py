@@ -77,3 +77,8 @@ def _end_of_indented(lines: list[str], start: int) -> int:
     while at < len(lines) and (lines[at].startswith("    ") or not lines[at].strip()):
         at += 1
     return at
+
+
+def marked(page: Path, where: str) -> list[Block]:
+    """The commands of a page that are marked with `where`."""
+    return [block for block in blocks(page) if block.runs.split(", ")[0] == where]

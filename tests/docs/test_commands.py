@@ -26,12 +26,8 @@ SECONDS = 180
 GUIDE = ROOT / "docs/guide.md"
 
 
-def marked(page: Path, where: str) -> list[Block]:
-    return [block for block in blocks.blocks(page) if block.runs.split(", ")[0] == where]
-
-
 def with_blocks(where: str) -> list[Path]:
-    return [page for page in blocks.pages() if marked(page, where)]
+    return [page for page in blocks.pages() if blocks.marked(page, where)]
 
 
 @pytest.fixture(scope="module")
@@ -43,11 +39,11 @@ def reader(tmp_path_factory, pytestconfig) -> Iterator[Shell]:
     assets: Path | None = pytestconfig.getoption("--lab-bin")
     settings = {"KUBEBUILDER_ASSETS": str(assets.absolute())} if assets else {}
     try:
-        Shell(home, settings=settings).types(marked(GUIDE, "lab up"))
+        Shell(home, settings=settings).types(blocks.marked(GUIDE, "lab up"))
         config = home / "labs/default/kubeconfig"
         yield Shell(home, tools=(_kubectl(home),), settings={**settings, "KUBECONFIG": str(config)})
     finally:
-        Shell(home, settings=settings).types(marked(GUIDE, "lab down"))
+        Shell(home, settings=settings).types(blocks.marked(GUIDE, "lab down"))
 
 
 def _kubectl(home: Path) -> Path:
@@ -62,7 +58,7 @@ def _kubectl(home: Path) -> Path:
 
 @pytest.mark.parametrize("page", with_blocks("lab"), ids=lambda page: page.stem)
 def test_a_page_works_as_printed(page, reader):
-    reader.types(marked(page, "lab"))
+    reader.types(blocks.marked(page, "lab"))
 
 
 def test_the_readme_works_in_such_a_lab(reader):
@@ -87,7 +83,7 @@ def test_the_readme_works_in_such_a_lab(reader):
 
 @pytest.mark.parametrize("page", with_blocks("here"), ids=lambda page: page.stem)
 def test_commands_without_a_cluster_work_as_printed(page, tmp_path):
-    Shell(tmp_path, settings={"REGISTRY": "registry.example"}).types(marked(page, "here"))
+    Shell(tmp_path, settings={"REGISTRY": "registry.example"}).types(blocks.marked(page, "here"))
 
 
 GUIDES = sorted(ROOT.glob("docs/install-*.md"))
@@ -113,7 +109,7 @@ async def test_an_installation_works_as_printed(private_lab, tmp_path):
     reader = Shell(tmp_path, tools=(lab.cluster.program.parent, helm.path.parent), settings=settings)
 
     (page,) = with_blocks("install")
-    reader.types(marked(page, "install"))
+    reader.types(blocks.marked(page, "install"))
 
 
 def test_a_block_that_fails_is_named(tmp_path):

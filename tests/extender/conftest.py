@@ -17,9 +17,9 @@ from croupier.kube.client import api_client, config
 from croupier.kube.client.api_client import Client
 from croupier_lab import process, shared_cluster
 from croupier_lab.lab import Lab
+from tests import polling
 from tests.extender import env as tables
 from tests.extender.env import ExtenderEnv, RunningScheduler
-from tests.kube import polling
 
 
 @pytest.fixture(scope="session")

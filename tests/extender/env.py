@@ -33,8 +33,8 @@ from croupier_lab.controlplane import SCHEDULER
 from croupier_lab.lab import Lab
 from croupier_lab.nodes import SimulatedNode
 from croupier_lab.process import LabProcess
+from tests import polling
 from tests.controllers.ledger_env import requeueing
-from tests.kube import polling
 
 NAME = "gpu-scheduler"
 BIN_PACK = ExtenderOptions(strategy="BinPack")

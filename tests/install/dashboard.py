@@ -15,11 +15,11 @@ from prometheus_client import CollectorRegistry, Gauge, start_http_server
 from croupier.api import kinds
 from croupier.core import quantity
 from croupier_lab import ports, process
+from tests import polling
 from tests.install import prometheus
 from tests.install.chart_env import NODE, ChartEnv
 from tests.install.prometheus import Prometheus
 from tests.install.scenario_env import TIMEOUT, ScenarioEnv
-from tests.kube import polling
 
 DASHBOARD = Path(__file__).resolve().parents[2] / "deployments/monitoring/dashboard.json"
 VARIABLES = {"$__rate_interval": "10m", "$node": ".*", "$pool": ".*"}

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -27,21 +26,6 @@ OLD, NEW = "0.1.0", "0.1.1"
 TIMEOUT = 300.0
 BUILD_TIMEOUT = 1200.0
 """Seconds for the commands of README.md; the first run also builds the image."""
-
-
-def until(condition: Callable[[], Any], what: str) -> Any:
-    """Poll until the condition is truthy; returns its value."""
-    deadline = time.monotonic() + TIMEOUT
-    while time.monotonic() < deadline:
-        if answer := condition():
-            return answer
-        time.sleep(0.3)
-    raise AssertionError(f"timeout after {TIMEOUT:g} seconds: {what}")
-
-
-def commands_on(page: Path, where: str = "installation") -> list[Block]:
-    """The commands of a page that are marked with `where`."""
-    return [block for block in blocks.blocks(page) if block.runs.split(", ")[0] == where]
 
 
 @dataclass(frozen=True)
@@ -107,7 +91,7 @@ def raised(folder: Path, *, between: Callable[[Lab], None]) -> Iterator[RealNode
     program, home = rendering.helm(), folder / "home"
     home.mkdir()
     shell = Shell(home, patience=BUILD_TIMEOUT)
-    (up,) = commands_on(README, "installation up")
+    (up,) = blocks.marked(README, "installation up")
     first, _, rest = up.text.partition("\n")
     try:
         shell.types([replace(up, text=first)])
@@ -118,7 +102,7 @@ def raised(folder: Path, *, between: Callable[[Lab], None]) -> Iterator[RealNode
             reader.types([replace(up, text=rest)])
             yield RealNodeEnv(lab, folder, program, reader)
     finally:
-        shell.types(commands_on(README, "installation down"))
+        shell.types(blocks.marked(README, "installation down"))
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from croupier.kube.client import api_client, config
 from croupier.kube.client.api_client import Client, DeleteOptions
 from croupier.kube.client.errors import ApiError, NotFound
 from croupier.kube.client.resource import Raw
+from tests import polling
 from tests.install import pod_resources_server
 from tests.install.chart_env import NODE, ChartEnv
 from tests.install.pod_resources_server import FakePodResources
@@ -37,14 +38,15 @@ class ScenarioEnv:
 
     async def until(self, condition: Callable[[], Awaitable[Any]], what: str) -> Any:
         """Poll ten times per second until the condition is truthy; returns its value."""
-        since = time.monotonic()
-        while time.monotonic() < since + TIMEOUT:
+
+        async def look() -> Any:
             with contextlib.suppress(NotFound):
-                if value := await condition():
-                    self.note(f"{time.monotonic() - since:5.1f} for {what}")
-                    return value
-            await asyncio.sleep(0.1)
-        raise AssertionError(f"timeout after {TIMEOUT:g} s: {what}")
+                return await condition()
+
+        since = time.monotonic()
+        value = await polling.until_async(look, what, TIMEOUT, every=0.1)
+        self.note(f"{time.monotonic() - since:5.1f} for {what}")
+        return value
 
     def note(self, what: str) -> None:
         print(f"{time.monotonic() - self.began:6.1f} s, {what}", flush=True)  # noqa: T201  # shown with -s

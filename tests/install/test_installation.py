@@ -22,8 +22,9 @@ from croupier_lab.lab import Lab
 from tests.docs import blocks
 from tests.docs.blocks import Block
 from tests.install import real_node_env
-from tests.install.real_node_env import NEW, OLD, README, RealNodeEnv, until
+from tests.install.real_node_env import NEW, OLD, README, TIMEOUT, RealNodeEnv
 from tests.install.rendering import ROOT, objects, of_kind
+from tests.polling import until_blocking
 
 SECONDS = 260
 
@@ -78,7 +79,7 @@ def step(title: str) -> Iterator[None]:
 def test_the_guide_and_the_readme_have_the_same_commands():
     for where in ("installation up", "installation", "installation down"):
         first, guide = (
-            [item.text.strip() for item in real_node_env.commands_on(page, where)] for page in (README, GUIDE)
+            [item.text.strip() for item in blocks.marked(page, where)] for page in (README, GUIDE)
         )
         assert first
         assert guide == first
@@ -108,12 +109,14 @@ def _accepted(lab: Lab) -> None:
 def _readme_example(at: RealNodeEnv) -> None:
     with step("the pod of README.md, and doctor"):
         _all_pods_are_ready(at, ACCOUNTS, OLD)
-        output = at.reader.types(real_node_env.commands_on(README))
+        output = at.reader.types(blocks.marked(README, "installation"))
         for line in _printed_by_the_pod():
             assert line in output, output
         assert "No findings: versions, crds, processes, settings" in output
     with step("commands of the operations guides"):
-        at.reader.types([item for page in (*GUIDES, OPERATIONS) for item in real_node_env.commands_on(page)])
+        at.reader.types(
+            [item for page in (*GUIDES, OPERATIONS) for item in blocks.marked(page, "installation")]
+        )
 
 
 def _printed_by_the_pod() -> list[str]:
@@ -124,7 +127,7 @@ def _printed_by_the_pod() -> list[str]:
 
 def _every_example(at: RealNodeEnv) -> None:
     with step("every example"):
-        output = at.reader.types(real_node_env.commands_on(EXAMPLES / "README.md"))
+        output = at.reader.types(blocks.marked(EXAMPLES / "README.md", "installation"))
         for seen in SEEN:
             assert re.search(seen, output, re.MULTILINE), f"{seen}:\n{output}"
         rose, fell = re.findall(r"^\d+m$", output, re.MULTILINE)
@@ -157,7 +160,7 @@ def _life(at: RealNodeEnv) -> None:
 def _end(at: RealNodeEnv) -> None:
     with step("uninstall"):
         running = _state(at)
-        at.reader.types(real_node_env.commands_on(OPERATIONS, "installation ends"))
+        at.reader.types(blocks.marked(OPERATIONS, "installation ends"))
         assert _state(at) == running
         _nothing_is_left(at)
 
@@ -198,7 +201,7 @@ def _all_pods_are_ready(at: RealNodeEnv, accounts: set[str], version: str) -> No
         here = {item["spec"]["serviceAccountName"] for item in pods} == accounts and images == {version}
         return here and all(container["ready"] for status in statuses for container in status)
 
-    until(ready, f"all pods to be ready with version {version}")
+    until_blocking(ready, f"all pods to be ready with version {version}", TIMEOUT)
 
 
 def _a_reservation_is_held(at: RealNodeEnv) -> None:
@@ -244,7 +247,11 @@ def _goes_on(at: RealNodeEnv, running: dict[str, Any]) -> None:
     """Existing pods still run, and new pods can be created."""
     assert _state(at) == running
     used = "jsonpath={.status.capacity.used}"
-    until(lambda: at.kubectl("get", "gpupool", "team-a", "-o", used) == "50", "the pool to count its pod")
+    until_blocking(
+        lambda: at.kubectl("get", "gpupool", "team-a", "-o", used) == "50",
+        "the pool to count its pod",
+        TIMEOUT,
+    )
     pod = yaml.safe_load((EXAMPLES / "cards/half.yaml").read_text())
     pod["metadata"]["name"] = "another"
     at.kubectl("apply", "-f", "-", stdin=json.dumps(pod))
@@ -257,7 +264,7 @@ def _the_ledger_has(at: RealNodeEnv, holders: set[str]) -> None:
         output = json.dumps(at.get("nodereservation", realnode.NAME)["spec"])
         return all(item.split("/")[1] in output for item in holders)
 
-    until(written, "the ledger to contain all holders")
+    until_blocking(written, "the ledger to contain all holders", TIMEOUT)
 
 
 def _nothing_is_left(at: RealNodeEnv) -> None:
@@ -278,7 +285,7 @@ def _nothing_is_left(at: RealNodeEnv) -> None:
         found = at.get("pods,secrets,leases,configmaps,services,serviceaccounts,roles", "-n", NAMESPACE)
         return {item["metadata"]["name"] for item in found["items"]}
 
-    until(lambda: left() == {"kube-root-ca.crt", "default"}, "all objects to be removed")
+    until_blocking(lambda: left() == {"kube-root-ca.crt", "default"}, "all objects to be removed", TIMEOUT)
     assert at.asks("uninstall", "--check").code == 0
     plain = {"name": "main", "image": "croupier.lab/busybox:1", "command": ["sleep", "3600"]}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "plain"}, "spec": {"containers": [plain]}}

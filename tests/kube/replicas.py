@@ -16,7 +16,7 @@ import aiohttp
 import psutil
 
 from tests.kube import example_operator
-from tests.kube.polling import until, until_async
+from tests.polling import until, until_async
 
 ROOT = Path(__file__).parents[2]
 

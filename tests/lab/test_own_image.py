@@ -8,7 +8,7 @@ import pytest
 
 from croupier_lab import own_image, realnode, user_dirs
 from croupier_lab.progress import NoProgress
-from tests.lab.waiting import until
+from tests.polling import until_blocking
 
 TAG = "croupier.lab/croupier:test"
 
@@ -63,7 +63,7 @@ def test_it_runs_unprivileged_and_read_only(lab, loaded, namespace):
         phase = lab.kubectl("get", "pod", "croupier", "-n", namespace, "-o", path).stdout
         return phase in ("Succeeded", "Failed")
 
-    until(ended, "the pod to end")
+    until_blocking(ended, "the pod to end")
     assert '{"croupier": "' in lab.kubectl("logs", "croupier", "-n", namespace).stdout
 
 

@@ -17,7 +17,7 @@ from croupier_lab import cgroup, cni, image, process, realnode, relay
 from croupier_lab.cli import image as image_command
 from croupier_lab.errors import LabError
 from croupier_lab.lab import Lab
-from tests.lab.waiting import until
+from tests.polling import until_blocking
 
 
 def pod(node: str, *command: str, name: str = "p", tag: str = image.BUSYBOX, **container: Any) -> str:
@@ -38,7 +38,7 @@ def run(lab: Lab, namespace: str, manifest: str, *, phase: str = "Running") -> N
     lab.kubectl("apply", "-n", namespace, "-f", "-", stdin=manifest)
     name = json.loads(manifest)["metadata"]["name"]
     path = "jsonpath={.status.phase}"
-    until(
+    until_blocking(
         lambda: lab.kubectl("get", "pod", name, "-n", namespace, "-o", path).stdout == phase,
         f"pod {name} {phase}",
     )
@@ -108,7 +108,7 @@ def test_a_resize_in_place_reaches_the_control_group(lab, real_node, namespace):
     change = {"spec": {"containers": [{"name": "c", "resources": cpu("300m")}]}}
     lab.kubectl("patch", "pod", "p", "-n", namespace, "--subresource=resize", "-p", json.dumps(change))
 
-    until(lambda: quota(container) == "30000", "a quota of 300m")
+    until_blocking(lambda: quota(container) == "30000", "a quota of 300m")
 
 
 @pytest.fixture
@@ -207,7 +207,7 @@ async def test_a_component_restarts_and_pods_keep_running(lab, real_node, namesp
     await realnode.restart(lab, part)
 
     assert started_at(lab, part) > before
-    until(
+    until_blocking(
         lambda: lab.kubectl("exec", "p", "-n", namespace, "--", "true", check=False).returncode == 0,
         "an answer",
     )

@@ -13,7 +13,7 @@ import yaml
 from croupier_lab import cgroup, image, shared_cluster
 from croupier_lab.lab import Lab
 from tests.cli.command import CROUPIER
-from tests.lab.waiting import until
+from tests.polling import until_blocking
 
 ROOT = Path(__file__).resolve().parents[2]
 MANIFESTS = ("rbac", "own-namespace")
@@ -52,7 +52,9 @@ class KubeletEnv:
             "containers": list(containers or (container(),)),
         }
         self.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, **meta}, "spec": spec})
-        until(lambda: self.get("pod", name).get("status", {}).get("phase") == "Running", f"{name} to run")
+        until_blocking(
+            lambda: self.get("pod", name).get("status", {}).get("phase") == "Running", f"{name} to run"
+        )
 
     def wish(self, pod: str, limit: str) -> None:
         spec = {"namespace": self.namespace, "podName": pod, "desiredCPULimit": limit}
@@ -70,7 +72,7 @@ class KubeletEnv:
             return status if current and matches else None
 
         try:
-            return dict(until(matching_status, f"{name} to be {phase} {says}"))
+            return dict(until_blocking(matching_status, f"{name} to be {phase} {says}"))
         except AssertionError as error:
             raise AssertionError(f"{error}; it is {last[0]}") from None
 
@@ -98,7 +100,7 @@ def quota(container_id: str) -> str:
 def managed(lab: Lab, crds: Any, node: str, folder: Path) -> Iterator[KubeletEnv]:
     """Run the manager with the manifests of deployments/cpu, in the test's namespace."""
     everywhere = ("get", "pods", "-A", f"--field-selector=spec.nodeName={node}", "-o", "name")
-    until(lambda: not lab.kubectl(*everywhere).stdout, "pods of an earlier kubelet to be gone")
+    until_blocking(lambda: not lab.kubectl(*everywhere).stdout, "pods of an earlier kubelet to be gone")
     namespace = shared_cluster.create_namespace(lab.cluster, "limits-on-kubelet")
     files = "\n---\n".join((ROOT / f"deployments/cpu/{name}.yaml").read_text() for name in MANIFESTS)
     rights = files.replace(NAMESPACE, namespace)

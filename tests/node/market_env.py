@@ -24,7 +24,7 @@ from croupier.node.market.cgroup import CgroupTree
 from croupier.node.market.market_agent import MarketAgent, MarketAgentOptions
 from croupier.node.market.node_view import MarketStores
 from tests.controllers.ledger_env import watched
-from tests.kube.polling import until
+from tests.polling import until
 
 QUICK = MarketPolicy(
     elastic_peaks=2 * SECOND,

@@ -25,7 +25,7 @@ from croupier.node.kubelet.plugin_manager import PluginManager, PluginOptions
 from croupier.node.kubelet.pod_resources import PodResources
 from croupier_lab import image, realnode
 from croupier_lab.lab import Lab
-from tests.kube.polling import until
+from tests.polling import until
 
 TIMEOUT = 60.0
 

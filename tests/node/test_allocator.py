@@ -15,7 +15,7 @@ from croupier.node.cards.card_driver import CardError, ContainerEdits
 from croupier.node.kubelet.allocator import Allocator, AllocatorInputs
 from croupier.node.kubelet.grpc_calls import AllocationRefused, KubeletError
 from tests.core.kubelet_env import GPU, PERCENT, name, pod, share, whole
-from tests.kube.polling import until
+from tests.polling import until
 
 
 @dataclass

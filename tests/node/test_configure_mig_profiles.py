@@ -18,8 +18,8 @@ from croupier.node.agent import gpu_labels
 from croupier_lab import shared_cluster
 from croupier_lab.cluster import Cluster
 from tests.controllers.ledger_env import running
-from tests.kube.polling import until
 from tests.node.agent_env import AgentEnv, agent_env
+from tests.polling import until
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "configure-mig-profiles.sh"
 SMALL, TWO, THREE = "nvidia.com/mig-1g.10gb", "nvidia.com/mig-2g.20gb", "nvidia.com/mig-3g.30gb"

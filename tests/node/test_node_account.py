@@ -16,8 +16,8 @@ from croupier.kube.client.api_client import Client, DeleteOptions
 from croupier.kube.client.errors import ApiError, NotFound
 from croupier_lab import shared_cluster
 from croupier_lab.cluster import Cluster
-from tests.kube.polling import until_async
 from tests.node.agent_account import account_kubeconfig, installed_account
+from tests.polling import until_async
 
 
 @pytest.fixture(scope="module")

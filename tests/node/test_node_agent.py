@@ -20,9 +20,9 @@ from croupier.node.agent.agent import NodeAgent
 from croupier_lab import shared_cluster
 from croupier_lab.cluster import Cluster
 from tests.controllers.ledger_env import running
-from tests.kube.polling import until, until_async
 from tests.node.agent_env import AgentEnv, agent_env, layout
 from tests.node.simulated_env import OffsetClock
+from tests.polling import until, until_async
 
 GPU = "nvidia.com/gpu"
 PERCENT = "gpu.mps.io/percent"

@@ -20,8 +20,8 @@ from croupier_lab import shared_cluster
 from croupier_lab.cluster import Cluster
 from tests.cli.command import CROUPIER
 from tests.controllers.ledger_env import watched
-from tests.kube.polling import until
 from tests.node.agent_env import layout
+from tests.polling import until
 
 GPU = "nvidia.com/gpu"
 SMALL = "nvidia.com/mig-1g.10gb"

@@ -12,7 +12,7 @@ from croupier.node.cards.card_driver import ContainerEdits
 from croupier.node.kubelet.allocator import Allocator, AllocatorInputs
 from croupier.node.kubelet.plugin_manager import PluginManager, PluginOptions
 from tests.core.kubelet_env import GPU, NODE, PERCENT, whole
-from tests.kube.polling import until
+from tests.polling import until
 
 
 class EmptyKubelet:

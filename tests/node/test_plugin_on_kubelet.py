@@ -19,8 +19,8 @@ from croupier.node.kubelet.pod_resources import PodResources
 from croupier_lab import realnode
 from croupier_lab.lab import Lab
 from tests.controllers.ledger_env import watched
-from tests.kube.polling import until, until_async
 from tests.node.plugin_env import TIMEOUT, PluginEnv, cards, pod, unhealthy
+from tests.polling import until, until_async
 
 GPU = "nvidia.com/gpu"
 PERCENT = "gpu.mps.io/percent"

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from croupier_lab.lab import Lab
-from tests.lab.waiting import until
 from tests.node.kubelet_env import KubeletEnv, container, managed
+from tests.polling import until_blocking
 
 KUBELET = {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0"}
 FIRM = {"cpu": "100m", "memory": "32Mi"}
@@ -47,9 +47,9 @@ def test_an_infeasible_guaranteed_pod_is_reset_and_retried(kubelet):
         " the limit is reset to 100m"
     )
     assert (status["appliedCPULimit"], status["originalCPULimit"]) == ("100m", "100m")
-    until(lambda: generation(kubelet, "firm") >= came + 4, "another try, and back again")
+    until_blocking(lambda: generation(kubelet, "firm") >= came + 4, "another try, and back again")
     kubelet.becomes("firm", "Failed", "Infeasible: ")
-    until(lambda: not pending(kubelet, "firm"), "the kubelet to have nothing before it")
+    until_blocking(lambda: not pending(kubelet, "firm"), "the kubelet to have nothing before it")
     main = kubelet.get("pod", "firm")["spec"]["containers"][0]
     assert main["resources"] == {"limits": FIRM, "requests": FIRM}
     assert kubelet.quotas("firm") == {"main": "10000"}

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from croupier_lab.lab import Lab
-from tests.lab.waiting import until
 from tests.node.kubelet_env import ROOT, KubeletEnv, container, managed
+from tests.polling import until_blocking
 
 
 @pytest.fixture(scope="module")
@@ -55,9 +55,11 @@ def test_a_restarted_container_keeps_the_limit(kubelet):
     kubelet.becomes("again", "Applied")
 
     kubelet.lab.kubectl("exec", "again", "-n", kubelet.namespace, "--", "kill", "1", check=False)
-    until(lambda: kubelet.restarts("again") == 1, "a restart")
+    until_blocking(lambda: kubelet.restarts("again") == 1, "a restart")
 
-    until(lambda: kubelet.get("podallocation", "again")["status"]["observedRestarts"] == 1, "notice of it")
+    until_blocking(
+        lambda: kubelet.get("podallocation", "again")["status"]["observedRestarts"] == 1, "notice of it"
+    )
     kubelet.becomes("again", "Applied")
     assert kubelet.quotas("again") == {"main": "30000"}
 
@@ -109,7 +111,7 @@ def test_a_recreated_pod_needs_a_new_podallocation(kubelet):
     kubelet.kubectl("delete", "pod", "twice")
     kubelet.runs("twice")
 
-    until(lambda: not kubelet.get("podallocation", "twice"), "the old one to go with its pod")
+    until_blocking(lambda: not kubelet.get("podallocation", "twice"), "the old one to go with its pod")
     assert kubelet.quotas("twice") == {"main": "20000"}
 
 
@@ -124,7 +126,7 @@ def test_another_namespace_is_refused_by_the_api_server(kubelet):
         said = kubelet.lab.kubectl(*tried, stdin=body, check=False).stderr
         return f"spec.namespace is kube-system, but the PodAllocation is in {kubelet.namespace}" in said
 
-    until(refused, "the policy to say no")
+    until_blocking(refused, "the policy to say no")
 
 
 def test_the_examples_work_as_printed(kubelet):
@@ -134,7 +136,9 @@ def test_the_examples_work_as_printed(kubelet):
         kubelet.kubectl("apply", "-f", "-", stdin=written)
 
     apply("pod")
-    until(lambda: kubelet.get("pod", "busy").get("status", {}).get("phase") == "Running", "it to run")
+    until_blocking(
+        lambda: kubelet.get("pod", "busy").get("status", {}).get("phase") == "Running", "it to run"
+    )
     apply("more")
     kubelet.kubectl("wait", "--for=condition=Applied", "podallocation/busy", "--timeout=60s")
     assert kubelet.quotas("busy") == {"loop": "40000"}

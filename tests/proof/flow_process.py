@@ -21,7 +21,7 @@ from croupier.kube.client import api_client, config
 from croupier.kube.client.api_client import Client
 from croupier.kube.client.errors import KubeError, NotFound
 from croupier.kube.controller.events import EventRecorder
-from tests.kube.polling import until, until_async
+from tests.polling import until, until_async
 from tests.proof.injection import WriteInjection
 from tests.proof.manager_env import LedgerManagerEnv, Scope
 from tests.proof.processes import emit, log_to_stderr

@@ -15,7 +15,7 @@ from croupier.kube.client import watch_protocol
 from croupier.kube.client.api_client import EVERYTHING, Client, Selection
 from croupier.kube.client.errors import Gone, KubeError
 from croupier.kube.client.resource import Raw, Resource
-from tests.kube.polling import until_async
+from tests.polling import until_async
 from tests.proof import facts
 from tests.proof.facts import Fact
 from tests.proof.invariants import InvariantChecker, LedgerRevision

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import structlog
 
-from tests.kube.polling import until
+from tests.polling import until
 
 ROOT = Path(__file__).parents[2]
 MAX_LINE = 64 * 2**20

@@ -15,7 +15,7 @@ from croupier.kube.client import api_client, config
 from croupier.kube.client.api_client import Client
 from croupier.kube.controller.events import EventRecorder
 from croupier_lab.lab import Lab
-from tests.kube.polling import until_async
+from tests.polling import until_async
 from tests.proof import env, flow_env, history, manager_env
 from tests.proof import flow_process as flow_module
 from tests.proof.flow_env import SETUPS, FlowEnv

@@ -22,7 +22,7 @@ from croupier.kube.client import api_client, config
 from croupier.kube.client.api_client import Client
 from croupier.kube.controller.events import EventRecorder
 from croupier_lab.lab import Lab
-from tests.kube.polling import until, until_async
+from tests.polling import until, until_async
 from tests.proof import env, history, manager_env
 from tests.proof import flow_process as flow_module
 from tests.proof.flow_env import FlowEnv

@@ -5,7 +5,7 @@ import time
 from collections import Counter
 
 from croupier.kube.client import api_client, config
-from tests.kube.polling import until
+from tests.polling import until
 from tests.proof import env, history
 from tests.proof import pod_load as pod_module
 from tests.proof import replica as replica_module

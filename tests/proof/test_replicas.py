@@ -14,7 +14,7 @@ from croupier.extender.protocol import ExtenderBindingArgs
 from croupier.kube.client import api_client, config
 from croupier.kube.client.api_client import Client
 from croupier.kube.controller.events import EventRecorder
-from tests.kube.polling import until_async
+from tests.polling import until_async
 from tests.proof import env, history
 from tests.proof import replica as replica_module
 from tests.proof.flow_env import FlowEnv

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from croupier.kube.client import api_client, config
-from tests.kube.polling import until
+from tests.polling import until
 from tests.proof import env, history
 from tests.proof.processes import ChildProcess
 from tests.proof.test_storm import contents, every_yes_is_in, fair, nothing, storm, summary

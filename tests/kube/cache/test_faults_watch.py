@@ -12,8 +12,8 @@ from croupier.kube.client.errors import Gone, Unreachable
 from croupier.kube.client.retry import RetryOptions
 from tests.kube.builders import CONFIG_MAPS, ConfigMap, config_map
 from tests.kube.faulty_connection import proxied
-from tests.kube.polling import until
 from tests.kube.watched_store import QUICK_RETRIES, WatchedStore, watched_store
+from tests.polling import until
 
 MINE = Selection("default", labels="mine")
 

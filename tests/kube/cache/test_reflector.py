@@ -19,8 +19,8 @@ from croupier.kube.client.api_client import EVERYTHING, Client, Selection
 from croupier.kube.client.errors import NotFound
 from croupier.kube.client.resource import Resource
 from tests.kube.builders import CONFIG_MAPS, Metadata, config_map
-from tests.kube.polling import until, until_async
 from tests.kube.watched_store import QUICK_RETRIES, watched_store
+from tests.polling import until, until_async
 
 OURS = "metadata.name!=kube-root-ca.crt"
 

@@ -17,7 +17,7 @@ from croupier.kube.client.resource import Raw, Resource
 from croupier.kube.client.transport import ApiRequest
 from croupier.kube.client.watch_protocol import Bookmark, ObjectEvent
 from tests.kube.builders import CONFIG_MAPS, PODS, ConfigMap, Metadata, config_map
-from tests.kube.polling import until_async
+from tests.polling import until_async
 
 ACCOUNTS: Resource[Raw] = Resource("", "v1", "serviceaccounts", "ServiceAccount", True, dict)
 SECRETS: Resource[Raw] = Resource("", "v1", "secrets", "Secret", True, dict)

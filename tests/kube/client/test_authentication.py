@@ -23,7 +23,7 @@ from croupier.kube.client.credentials import Credential
 from croupier.kube.client.errors import ConfigError, Forbidden, Unauthorized
 from croupier.kube.client.resource import Raw, Resource
 from croupier.kube.client.retry import RetryOptions
-from tests.kube.polling import until_async
+from tests.polling import until_async
 
 ACCOUNTS: Resource[Raw] = Resource("", "v1", "serviceaccounts", "ServiceAccount", True, dict)
 REVIEWS: Resource[Raw] = Resource(

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from croupier.kube.client import concurrency
-from tests.kube.polling import until
+from tests.polling import until
 
 
 async def test_results_are_in_the_order_of_the_steps():

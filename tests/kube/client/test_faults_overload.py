@@ -23,7 +23,7 @@ from croupier.kube.client.errors import NotFound, TooManyRequests
 from croupier.kube.client.resource import Raw, Resource
 from croupier.kube.client.retry import RetryOptions
 from tests.kube.builders import CONFIG_MAPS, config_map
-from tests.kube.polling import until, until_async
+from tests.polling import until, until_async
 
 FLOW = "flowcontrol.apiserver.k8s.io"
 LEVELS: Resource[Raw] = Resource(

@@ -19,7 +19,7 @@ from croupier.kube.controller.control_loop import Controller, ControllerOptions
 from croupier.kube.controller.reconcile import DONE, Result, TerminalError
 from croupier.kube.serving.metrics import ProcessMetrics
 from tests.kube.builders import PODS, Pod, pod
-from tests.kube.polling import until
+from tests.polling import until
 
 QUICK = ControllerOptions(workers=4, timeout=5.0, retries=Backoff(first=0.005, most=0.02))
 

@@ -22,7 +22,7 @@ from croupier.kube.controller.event_series import EventAggregator, EventLimits, 
 from croupier.kube.controller.events import EVENTS, EventRecorder
 from croupier.kube.controller.metrics import EventMetrics
 from tests.kube.builders import CONFIG_MAPS, config_map
-from tests.kube.polling import until, until_async
+from tests.polling import until, until_async
 
 
 class CountingMetrics(EventMetrics):

@@ -22,7 +22,7 @@ from croupier.kube.controller.leader_election import Elector, Leadership, NotLea
 from croupier.kube.controller.lease import LEASES, LeaseTimings
 from croupier.kube.controller.metrics import LeaderMetrics
 from tests.kube.builders import CONFIG_MAPS, config_map
-from tests.kube.polling import until, until_async
+from tests.polling import until, until_async
 
 FAST_TIMINGS = LeaseTimings(duration=3, renew_deadline=2.0, every=0.2)
 SLOW_TIMINGS = LeaseTimings(duration=3600, renew_deadline=1800, every=0.2)

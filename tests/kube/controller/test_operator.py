@@ -18,8 +18,8 @@ from croupier.kube.client.watch_protocol import ObjectEvent
 from croupier.kube.controller.lease import LEASES
 from tests.kube import replicas
 from tests.kube.builders import CONFIG_MAPS, ConfigMap
-from tests.kube.polling import until, until_async
 from tests.kube.replicas import Replica
+from tests.polling import until, until_async
 
 Start = Callable[[str], Replica]
 

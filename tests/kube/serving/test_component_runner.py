@@ -10,7 +10,7 @@ import structlog
 from croupier.kube.client.errors import ConfigError
 from croupier.kube.serving import component_runner
 from croupier.kube.serving.component_runner import Component, ComponentRunner
-from tests.kube.polling import until
+from tests.polling import until
 
 
 @pytest.fixture

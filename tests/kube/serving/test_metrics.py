@@ -8,7 +8,7 @@ from croupier.kube.cache.reflector import Reflector
 from croupier.kube.cache.store import Store
 from croupier.kube.serving.metrics import ProcessMetrics
 from tests.kube.builders import PODS, Pod, pod
-from tests.kube.polling import until
+from tests.polling import until
 
 
 def scrape(metrics: ProcessMetrics) -> list[str]:
