@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import yaml
 
-from croupier.admission import configurations, protection
+from croupier.admission import configurations, mark_policy, protection
 from croupier.admission.configurations import ServiceTarget, WebhookConfigurationOptions
 from croupier.api import crds
 from croupier.core.nodes.bootstrap import DCGM, GFD
@@ -48,8 +48,28 @@ KUBERNETES: Final = "1.36.0"
 """The Kubernetes version for which the plain manifests are rendered."""
 DIGEST_HEADER: Final = "# rendered from charts/croupier (make generate), digest "
 COPIED: Final = "# copied from {source} by make generate\n"
-GENERATED_ELSEWHERE: Final = (f"{FILES}/monitoring/",)
-"""Files in the chart that are generated elsewhere."""
+GENERATED: Final = "# Written by make generate.\n"
+LONG: Final = 80
+MONITORING: Final = ("prometheus-rule.yaml", "pod-monitors.yaml", "dashboard.json")
+
+CONFIGURATIONS: Final = """\
+# The output of `croupier webhook-config`. croupier webhook sets and updates the CA bundle; applying this file
+# again does not change the bundle.
+"""
+REQUIRE_MARK: Final = """\
+# A pod that requests cards without the mark gpu.mps.io/ledger is refused. The API server enforces this by
+# itself, even while croupier webhook is down. With the mark the scheduler calls the extender, so no pod gets
+# cards without the ledger.
+"""
+KEEP_REQUEST: Final = """\
+# The request of a pod was charged to quotas when the pod was created, so the annotations that are part of it
+# cannot be changed; nor can the annotations and labels that record its admission to a pool.
+"""
+PROTECT: Final = """\
+# Only Croupier's service accounts may write managed fields, even if RBAC lets others edit the objects. The
+# accounts are the same in all three policies.
+"""
+SERVICE_PODS: Final = "# The chart replaces the placeholders with the configured images.\n"
 
 _POLICY: Final = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
 _CLUSTER: Final = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding")
@@ -77,22 +97,39 @@ class HelmFailed(Exception):
 
 def files(root: Path) -> dict[str, str]:
     """The copied and generated files: content by path in the repository."""
-    copies = {
-        f"{FILES}/{name}.yaml": COPIED.format(source=source) + _of_kinds((root / source).read_text(), kinds)
-        for name, source, kinds in COPIES
-    }
     wish = WebhookConfigurationOptions(ServiceTarget(NAMESPACE))
     second = scheduler_config.SchedulerConfigOptions(scheduler_name=SCHEDULER, lease_namespace=NAMESPACE)
+    deployments = _deployments(wish)
+    sources = {source: deployments.get(source) or (root / source).read_text() for _, source, _ in COPIES}
     return {
-        **copies,
+        **deployments,
+        **{
+            f"{FILES}/{name}.yaml": COPIED.format(source=source) + _of_kinds(sources[source], kinds)
+            for name, source, kinds in COPIES
+        },
+        **{
+            f"{FILES}/monitoring/{name}": (root / "deployments/monitoring" / name).read_text()
+            for name in MONITORING
+        },
         **{
             f"{FILES}/crds/{name}": generate_crds.dump_yaml([crd]) for name, crd in crds.definitions().items()
         },
-        f"{FILES}/policies/services.yaml": _services(),
+        f"{FILES}/policies/services.yaml": _documents(SERVICE_PODS, protection.service_documents(SERVICES)),
         f"{FILES}/webhook/mutating.yaml": _plain(configurations.mutating(wish)),
         f"{FILES}/webhook/validating.yaml": _plain(configurations.validating(wish)),
         f"{FILES}/scheduler.yaml": _plain(scheduler_config.configuration(second)),
     }
+
+
+def _deployments(webhook: WebhookConfigurationOptions) -> dict[str, str]:
+    """The manifests that the code defines."""
+    defined = {
+        "webhook/configurations": (CONFIGURATIONS, configurations.documents(webhook)),
+        "webhook/require-mark": (REQUIRE_MARK, mark_policy.documents()),
+        "webhook/keep-request": (KEEP_REQUEST, protection.pod_documents()),
+        "pools/protect": (PROTECT, protection.managed_documents()),
+    }
+    return {f"deployments/{name}.yaml": _documents(*content) for name, content in defined.items()}
 
 
 def digest(root: Path) -> str:
@@ -213,18 +250,32 @@ def _of_kinds(text: str, kinds: Sequence[str]) -> str:
     return "---\n".join(document if document.endswith("\n") else f"{document}\n" for document in chosen)
 
 
-def _services() -> str:
-    head = "# written by croupier.admission.protection; the chart puts the images in that are set\n"
-    return head + "---\n".join(map(_plain, protection.service_documents(SERVICES)))
+def _documents(comment: str, documents: list[dict[str, Any]]) -> str:
+    return f"{comment}{GENERATED}" + "---\n".join(map(_plain, documents))
 
 
 def _plain(document: dict[str, Any]) -> str:
-    return yaml.safe_dump(document, sort_keys=False, width=110)
+    return yaml.dump(document, Dumper=_Dumper, sort_keys=False, width=110)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Long strings, such as CEL expressions, without quotes, and lists of short ones on one line."""
+
+    def represent_str(self, data: str) -> yaml.ScalarNode:
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style=">" if len(data) > LONG else None)
+
+    def represent_list(self, data: Any) -> yaml.SequenceNode:
+        short = all(isinstance(item, str) and len(item) <= LONG for item in data)
+        return self.represent_sequence("tag:yaml.org,2002:seq", data, flow_style=short)
+
+
+_Dumper.add_representer(str, _Dumper.represent_str)
+_Dumper.add_representer(list, _Dumper.represent_list)
 
 
 def _leftovers(root: Path, wanted: dict[str, str]) -> list[str]:
     files = (str(file.relative_to(root)) for file in sorted((root / FILES).rglob("*")) if file.is_file())
-    return [path for path in files if path not in wanted and not path.startswith(GENERATED_ELSEWHERE)]
+    return [path for path in files if path not in wanted]
 
 
 def _write(path: Path, text: str) -> None:

@@ -15,7 +15,6 @@ from tests.install import rendering
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "deployments/monitoring"
-CHART = ROOT / "charts/croupier"
 DASHBOARD = json.loads((FOLDER / "dashboard.json").read_text())
 PANELS = [item for item in DASHBOARD["panels"] if item["type"] != "row"]
 OPERATOR = "monitoring.coreos.com/v1/PrometheusRule"
@@ -28,12 +27,6 @@ def rendered(*sets: str) -> list[dict[str, Any]]:
 
 def monitors() -> list[dict[str, Any]]:
     return list(yaml.safe_load_all((FOLDER / "pod-monitors.yaml").read_text()))
-
-
-def test_the_chart_has_the_same_files():
-    for name in ("prometheus-rule.yaml", "pod-monitors.yaml", "dashboard.json"):
-        theirs = CHART / "files/monitoring" / name
-        assert theirs.read_text() == (FOLDER / name).read_text(), f"copy {name} from deployments/monitoring"
 
 
 def test_kustomize_creates_the_dashboard_config_map(cluster):

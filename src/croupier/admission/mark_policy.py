@@ -2,7 +2,7 @@
 
 The webhook sets the mark and may be skipped while it does not answer. The API server enforces this policy
 itself: a pod that requests cards without the mark is refused with a message that says why. The policy is
-generated here from the names in the code, and shipped as deployments/webhook/require-mark.yaml.
+generated here from the names in the code, and written to deployments/webhook/require-mark.yaml.
 
 Only new pods are checked: running pods are not affected. The mirror of a static pod is admitted, because
 refusing it would hide a running pod.
@@ -11,7 +11,8 @@ refusing it would hide a running pod.
 from collections.abc import Mapping
 from typing import Any, Final
 
-from croupier.admission.configurations import EXCLUDED
+from croupier.admission import policies
+from croupier.admission.policies import AdmissionPolicy
 from croupier.core.pods.request_parser import CARDS, GPU, LEDGER, MIG, PERCENT, POOL, RATIO
 
 NAME: Final = "croupier-require-mark"
@@ -19,15 +20,15 @@ MIRROR: Final = "kubernetes.io/config.mirror"
 
 _WEBHOOK: Final = "croupier webhook is down or was not called"
 _UNMARKED: Final = (
-    f"the pod requests {{asked}} without the mark {LEDGER}, because {_WEBHOOK}: "
-    f'create it again when the webhook runs, or set {LEDGER}: "1" together with {{asked}} yourself'
+    f"the pod requests {{item}} without the mark {LEDGER}, because {_WEBHOOK}: "
+    f'create it again when the webhook runs, or set {LEDGER}: "1" together with {{item}} yourself'
 )
 _NOT_CONVERTED: Final = (
     f"the annotations {CARDS} and {RATIO} were not converted to a request of {PERCENT}, because {_WEBHOOK}: "
     "create the pod again when the webhook runs"
 )
 _SETS_NODE_NAME: Final = (
-    "the pod requests {asked} and sets spec.nodeName, which would bypass the ledger: "
+    "the pod requests {item} and sets spec.nodeName, which would bypass the ledger: "
     "remove spec.nodeName and select nodes by a nodeSelector or by affinity"
 )
 
@@ -61,35 +62,23 @@ _NO_MIRROR: Final = (
 
 def documents(namespaces: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
     """The policy and its binding; `namespaces` is a label selector of namespaces, all by default."""
-    everywhere = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": list(EXCLUDED)}
-    narrowed = {"matchResources": {"namespaceSelector": namespaces}} if namespaces else {}
-    return [
-        {
-            "apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": "ValidatingAdmissionPolicy",
-            "metadata": {"name": NAME},
-            "spec": {
-                "failurePolicy": "Fail",
-                "matchConstraints": {
-                    "resourceRules": [_pods()],
-                    "namespaceSelector": {"matchExpressions": [everywhere]},
-                },
-                "matchConditions": [{"name": "no-mirror-of-a-static-pod", "expression": _NO_MIRROR}],
-                "variables": [{"name": name, "expression": text} for name, text in _VARIABLES.items()],
-                "validations": _validations(),
-            },
-        },
-        {
-            "apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": "ValidatingAdmissionPolicyBinding",
-            "metadata": {"name": NAME},
-            "spec": {"policyName": NAME, "validationActions": ["Deny"], **narrowed},
-        },
-    ]
+    nothing, ours = "size(variables.asked) == 0", ("asked", "one of our resources")
+    return AdmissionPolicy(
+        NAME,
+        [{**policies.rule("", ["pods"], "CREATE"), "apiVersions": ["v1"], "scope": "Namespaced"}],
+        _VARIABLES,
+        [
+            policies.validation("!variables.annotated || variables.shared", _NOT_CONVERTED),
+            policies.validation(f"{nothing} || variables.marked", _UNMARKED, *ours),
+            policies.validation(f"{nothing} || !has(object.spec.nodeName)", _SETS_NODE_NAME, *ours),
+        ],
+        namespaces=policies.USER_NAMESPACES,
+        conditions={"no-mirror-of-a-static-pod": _NO_MIRROR},
+    ).documents(namespaces)
 
 
 def unmarked(asked: str) -> str:
-    return _UNMARKED.format(asked=asked)
+    return _UNMARKED.format(item=asked)
 
 
 def not_converted() -> str:
@@ -97,30 +86,4 @@ def not_converted() -> str:
 
 
 def sets_node_name(asked: str) -> str:
-    return _SETS_NODE_NAME.format(asked=asked)
-
-
-def _pods() -> dict[str, Any]:
-    return {
-        "apiGroups": [""],
-        "apiVersions": ["v1"],
-        "operations": ["CREATE"],
-        "resources": ["pods"],
-        "scope": "Namespaced",
-    }
-
-
-def _validations() -> list[dict[str, Any]]:
-    nothing = "size(variables.asked) == 0"
-    return [
-        _validation("!variables.annotated || variables.shared", _NOT_CONVERTED),
-        _validation(f"{nothing} || variables.marked", _UNMARKED),
-        _validation(f"{nothing} || !has(object.spec.nodeName)", _SETS_NODE_NAME),
-    ]
-
-
-def _validation(expression: str, sentence: str) -> dict[str, Any]:
-    named = sentence.format(asked="one of our resources")
-    expanded = " + variables.asked[0] + ".join(f"'{part}'" for part in sentence.split("{asked}"))
-    message = {"messageExpression": expanded} if "{asked}" in sentence else {}
-    return {"expression": expression, "message": named, **message, "reason": "Forbidden"}
+    return _SETS_NODE_NAME.format(item=asked)

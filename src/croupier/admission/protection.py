@@ -8,15 +8,15 @@ label that ignores a card, and of their own labels.
 A pod's request was charged to quotas when the pod was created, so the annotations that are part of it cannot
 be added or changed later. A stolen token of the account that starts service pods could start a pod with
 another of our accounts or with access to the whole node, so these pods are restricted to their purpose. The
-policies are generated here from the names in the code, and shipped under deployments/ and in the chart; a
-test compares them.
+policies are generated here from the names in the code, and written to deployments/ and to the chart by
+`make generate`.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
 
-from croupier.admission.configurations import EXCLUDED
+from croupier.admission import policies
+from croupier.admission.policies import AdmissionPolicy
 from croupier.api.gpu.device import IGNORE
 from croupier.core.nodes.bootstrap import DCGM, ENVIRONMENT, FEATURES_DIR, GFD, SERVICE, ServiceKind
 from croupier.core.pods.ledger_resource import CONTAINER_ANNOTATION
@@ -48,73 +48,35 @@ SERVICE_PODS: Final = "croupier-service-pods"
 _GROUP: Final = "gpu.deckhouse.io"
 _ALLOCATION: Final = "gpu.deckhouse.io/allocation"
 _CONFIG: Final = "gpupool-"
-_NAME_LABEL: Final = "kubernetes.io/metadata.name"
 
+_REQUEST: Final = (CARDS, RATIO, CONTAINER_ANNOTATION)
+"""The annotations that are part of a pod's request."""
 _CHANGED_REQUEST: Final = (
-    "the annotation {changed} of a pod that requests cards cannot be set, changed or removed once the pod "
+    "the annotation {item} of a pod that requests cards cannot be set, changed or removed once the pod "
     "exists, because quotas were charged when the pod was created: create another pod"
 )
 _CHANGED_ADMISSION: Final = (
-    "{changed} records the admission of the pod to its pool "
+    "{item} records the admission of the pod to its pool "
     "and cannot be set, changed or removed: leave it unchanged"
 )
 _MANAGED: Final = (
-    "{changed} is managed by Croupier and cannot be edited by hand; to assign, drain and ignore cards and to "
+    "{item} is managed by Croupier and cannot be edited by hand; to assign, drain and ignore cards and to "
     "confirm pools use annotations and labels (docs/pool-admission.md)"
 )
 _STARTED: Final = (
     f"{SERVICE_POD_STARTER} may only create and delete pods of GPU feature discovery and of the "
     "DCGM exporter, with the "
-    "configured images: this one {changed}"
+    "configured images: this one {item}"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class _ProtectionPolicy:
-    name: str
-    rules: list[dict[str, Any]]
-    variables: Mapping[str, str]
-    checks: Mapping[str, str]
-    """Messages by the CEL variable that lists the violations; the message names the first one."""
-    namespaces: Mapping[str, Any] = field(default_factory=dict)
-    conditions: Mapping[str, str] = field(default_factory=dict)
-    failure: str = "Fail"
-    vague: str = "what was edited"
-    """Stands for the violation in the static message."""
-
-    def documents(self, narrowed: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
-        """The policy and its binding; `narrowed` is a selector of namespaces."""
-        where = {"matchResources": {"namespaceSelector": dict(narrowed)}} if narrowed else {}
-        selector = {"namespaceSelector": dict(self.namespaces)} if self.namespaces else {}
-        policy: dict[str, Any] = {
-            "failurePolicy": self.failure,
-            "matchConstraints": {"resourceRules": self.rules, **selector},
-            **({"matchConditions": _expressions(self.conditions)} if self.conditions else {}),
-            "variables": _expressions(self.variables),
-            "validations": [
-                _unchanged(variable, sentence, self.vague) for variable, sentence in self.checks.items()
-            ],
-        }
-        binding = {"policyName": self.name, "validationActions": ["Deny"], **where}
-        kinds = {"ValidatingAdmissionPolicy": policy, "ValidatingAdmissionPolicyBinding": binding}
-        return [
-            {
-                "apiVersion": "admissionregistration.k8s.io/v1",
-                "kind": kind,
-                "metadata": {"name": self.name},
-                "spec": spec,
-            }
-            for kind, spec in kinds.items()
-        ]
 
 
 def pod_documents(namespaces: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
     """A pod's request stays as admitted; `namespaces` is a label selector of namespaces, all by default."""
     differing = "[{}].filter(key, variables.new[?key] != variables.old[?key])"
     label = f"metadata.?labels[?'{POD_LABEL}']"
-    return _ProtectionPolicy(
+    return AdmissionPolicy(
         KEEP_REQUEST,
-        [_rule("", ["pods"], "UPDATE")],
+        [policies.rule("", ["pods"], "UPDATE")],
         {
             "new": "object.metadata.?annotations.orValue({})",
             "old": "oldObject.metadata.?annotations.orValue({})",
@@ -122,26 +84,22 @@ def pod_documents(namespaces: Mapping[str, Any] | None = None) -> list[dict[str,
                 "(object.spec.containers + object.spec.?initContainers.orValue([])).exists(one, "
                 f"'{LEDGER}' in one.?resources.requests.orValue({{}}))"
             ),
-            "asking": (
-                f"variables.marked ? {differing.format(_quoted((CARDS, RATIO, CONTAINER_ANNOTATION)))} : []"
-            ),
+            "asking": f"variables.marked ? {differing.format(policies.quoted(_REQUEST))} : []",
             "admission": (
-                f"{differing.format(_quoted((REQUEST_ID,)))}.map(key, 'the annotation ' + key) + "
+                f"{differing.format(policies.quoted((REQUEST_ID,)))}.map(key, 'the annotation ' + key) + "
                 f"(object.{label} == oldObject.{label} ? [] : ['the label {POD_LABEL}'])"
             ),
         },
-        {"asking": _CHANGED_REQUEST, "admission": _CHANGED_ADMISSION},
-        namespaces={
-            "matchExpressions": [{"key": _NAME_LABEL, "operator": "NotIn", "values": list(EXCLUDED)}]
-        },
+        [_none("asking", _CHANGED_REQUEST), _none("admission", _CHANGED_ADMISSION)],
+        namespaces=policies.USER_NAMESPACES,
     ).documents(namespaces)
 
 
 def managed_documents(accounts: Iterable[str] = ACCOUNTS) -> list[dict[str, Any]]:
     """Cards, pools and inventories, the ConfigMaps of pools, and the labels of their nodes."""
     others = {"not-by-us": _not_by(f"system:serviceaccount:{NAMESPACE}:{account}" for account in accounts)}
-    policies = (_cards(others), _config(others), _nodes(others))
-    return [document for policy in policies for document in policy.documents()]
+    protected = (_cards(others), _config(others), _nodes(others))
+    return [document for policy in protected for document in policy.documents()]
 
 
 def service_documents(images: Mapping[ServiceKind, str]) -> list[dict[str, Any]]:
@@ -152,9 +110,9 @@ def service_documents(images: Mapping[ServiceKind, str]) -> list[dict[str, Any]]
     """
     offences = " + ".join(f"({holds} ? [] : ['{sentence}'])" for sentence, holds in _service_pod().items())
     ended = f"'{SERVICE}' in oldObject.metadata.?labels.orValue({{}}) ? [] : ['is none of them']"
-    return _ProtectionPolicy(
+    return AdmissionPolicy(
         SERVICE_PODS,
-        [_rule("", ["pods"], "CREATE", "UPDATE", "DELETE")],
+        [policies.rule("", ["pods"], "CREATE", "UPDATE", "DELETE")],
         {
             "images": f"{{'{GFD}': '{images.get(GFD, '')}', '{DCGM}': '{images.get(DCGM, '')}'}}",
             "service": f"object == null ? '' : object.metadata.?labels[?'{SERVICE}'].orValue('')",
@@ -165,8 +123,7 @@ def service_documents(images: Mapping[ServiceKind, str]) -> list[dict[str, Any]]
                 f"request.operation == 'UPDATE' ? ['is changed after it was started'] : {offences}"
             ),
         },
-        {"offences": _STARTED},
-        vague="differs",
+        [_none("offences", _STARTED, "differs")],
         conditions={
             "who-starts-them": (
                 f"request.userInfo.username == 'system:serviceaccount:{NAMESPACE}:{SERVICE_POD_STARTER}'"
@@ -196,7 +153,8 @@ def _service_pod() -> dict[str, str]:
         ),
         "has an environment of its own": main(
             f"size(one.?envFrom.orValue([])) == 0 && "
-            f"one.?env.orValue([]).all(each, each.name in [{_quoted(ENVIRONMENT)}] && !has(each.valueFrom))"
+            f"one.?env.orValue([]).all(each, each.name in [{policies.quoted(ENVIRONMENT)}] && "
+            "!has(each.valueFrom))"
         ),
         "works for an account": (
             "object.spec.?serviceAccountName.orValue('default') == 'default' && "
@@ -216,27 +174,27 @@ def _service_pod() -> dict[str, str]:
 
 
 def changed_request(annotation: str) -> str:
-    return _CHANGED_REQUEST.format(changed=annotation)
+    return _CHANGED_REQUEST.format(item=annotation)
 
 
 def changed_admission(what: str) -> str:
-    return _CHANGED_ADMISSION.format(changed=what)
+    return _CHANGED_ADMISSION.format(item=what)
 
 
 def managed_field(what: str) -> str:
-    return _MANAGED.format(changed=what)
+    return _MANAGED.format(item=what)
 
 
-def _cards(others: Mapping[str, str]) -> _ProtectionPolicy:
+def _cards(others: Mapping[str, str]) -> AdmissionPolicy:
     """Creation is refused too: a card created by hand could be allocated to a pod."""
     statuses = [f"{kind}/status" for kind in ("gpudevices", "gpunodeinventories", "gpupools")]
     kind = "request.kind.kind + ' ' + object.metadata.name"
     annotation = f"metadata.?annotations[?'{_ALLOCATION}']"
-    return _ProtectionPolicy(
+    return AdmissionPolicy(
         PROTECT_CARDS,
         [
-            _rule(_GROUP, ["gpudevices", "gpunodeinventories"], "CREATE"),
-            _rule(_GROUP, ["gpudevices", *statuses], "UPDATE"),
+            policies.rule(_GROUP, ["gpudevices", "gpunodeinventories"], "CREATE"),
+            policies.rule(_GROUP, ["gpudevices", *statuses], "UPDATE"),
         ],
         {
             **_LABELS,
@@ -250,34 +208,34 @@ def _cards(others: Mapping[str, str]) -> _ProtectionPolicy:
                 f"request.operation == 'CREATE' ? [{kind}] : variables.edited"
             ),
         },
-        {"fields": _MANAGED},
+        [_none("fields", _MANAGED)],
         conditions=others,
     )
 
 
-def _config(others: Mapping[str, str]) -> _ProtectionPolicy:
+def _config(others: Mapping[str, str]) -> AdmissionPolicy:
     removers = _not_by(f"system:serviceaccount:kube-system:{account}" for account in GARBAGE_COLLECTORS)
-    return _ProtectionPolicy(
+    return AdmissionPolicy(
         PROTECT_CONFIG,
-        [_rule("", ["configmaps"], "CREATE", "UPDATE", "DELETE")],
+        [policies.rule("", ["configmaps"], "CREATE", "UPDATE", "DELETE")],
         {
             "name": "object == null ? oldObject.metadata.name : object.metadata.?name.orValue('')",
             "fields": f"variables.name.startsWith('{_CONFIG}') ? ['ConfigMap ' + variables.name] : []",
         },
-        {"fields": _MANAGED},
-        namespaces={"matchLabels": {_NAME_LABEL: NAMESPACE}},
+        [_none("fields", _MANAGED)],
+        namespaces={"matchLabels": {policies.NAME_LABEL: NAMESPACE}},
         conditions={**others, "no-housekeeping": f"request.operation != 'DELETE' || {removers}"},
     )
 
 
-def _nodes(others: Mapping[str, str]) -> _ProtectionPolicy:
+def _nodes(others: Mapping[str, str]) -> AdmissionPolicy:
     """The failure policy is Ignore: an error in this policy must not block node updates."""
     moved = _changed_labels(f"key.startsWith('{NODE_LABEL}')")
-    return _ProtectionPolicy(
+    return AdmissionPolicy(
         PROTECT_NODES,
-        [_rule("", ["nodes", "nodes/status"], "CREATE", "UPDATE")],
+        [policies.rule("", ["nodes", "nodes/status"], "CREATE", "UPDATE")],
         {**_LABELS, "fields": f"({moved}).map(key, 'the label ' + key)"},
-        {"fields": _MANAGED},
+        [_none("fields", _MANAGED)],
         conditions=others,
         failure="Ignore",
     )
@@ -297,33 +255,10 @@ def _changed_labels(concerned: str) -> str:
     )
 
 
-def _rule(group: str, resources: list[str], *operations: str) -> dict[str, Any]:
-    return {
-        "apiGroups": [group],
-        "apiVersions": ["*"],
-        "operations": list(operations),
-        "resources": resources,
-    }
-
-
 def _not_by(users: Iterable[str]) -> str:
-    return f"!(request.userInfo.username in [{_quoted(users)}])"
+    return f"!(request.userInfo.username in [{policies.quoted(users)}])"
 
 
-def _quoted(words: Iterable[str]) -> str:
-    return ", ".join(f"'{word}'" for word in words)
-
-
-def _expressions(named: Mapping[str, str]) -> list[dict[str, str]]:
-    return [{"name": name, "expression": text} for name, text in named.items()]
-
-
-def _unchanged(variable: str, sentence: str, vague: str) -> dict[str, Any]:
-    before, after = sentence.split("{changed}")
-    head = f"'{before}' + " if before else ""
-    return {
-        "expression": f"size(variables.{variable}) == 0",
-        "message": sentence.format(changed=vague),
-        "messageExpression": f"{head}variables.{variable}[0] + '{after}'",
-        "reason": "Forbidden",
-    }
+def _none(variable: str, message: str, otherwise: str = "what was edited") -> dict[str, Any]:
+    """The CEL variable lists the violations; the message names the first one."""
+    return policies.validation(f"size(variables.{variable}) == 0", message, variable, otherwise)
