@@ -277,15 +277,15 @@ async def raised(run: TestRun, folder: Path, discovery: Sequence[Object]) -> Asy
     parts = (ETCD, API_SERVER, CONTROLLER_MANAGER, SCHEDULER, KWOK)
     lab = await run.private(LabPlan(parts=parts, extra={API_SERVER: flags}))
     (gate,) = ports.free(1, chance=random.Random())  # noqa: S311  # a port, no secret
-    town = ChartEnv(lab, folder, gate)
+    chart = ChartEnv(lab, folder, gate)
     lab.kubectl("create", "namespace", NAMESPACE)
     foreign = [*(discovery or [NODE_FEATURE_CRD]), MODULE_CONFIG_CRD]
     lab.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(foreign))
-    await town.become("in memory", *([rendering.NODE_FEATURE_RULES] if discovery else []))
+    await chart.become("in memory", *([rendering.NODE_FEATURE_RULES] if discovery else []))
     await fleet.create(lab, nodes.fleet(0, cards=None, named=[f"{NODE}={CARDS}"]), QUIET)
     for place in ("kubelet/device-plugins", "kubelet/pod-resources", "cdi", "tls"):
         (folder / place).mkdir(parents=True)
-    yield town
+    yield chart
 
 
 def _identity(one: Object) -> tuple[str, str, str]:

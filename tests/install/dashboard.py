@@ -26,23 +26,23 @@ VARIABLES = {"$__rate_interval": "10m", "$node": ".*", "$pool": ".*"}
 
 
 @asynccontextmanager
-async def shown(town: ChartEnv, day: ScenarioEnv) -> AsyncIterator[None]:
-    """Store the results of all panels in `town.shown`; does nothing if Prometheus is not installed."""
+async def shown(chart: ChartEnv, env: ScenarioEnv) -> AsyncIterator[None]:
+    """Store the results of all panels in `chart.shown`; does nothing if Prometheus is not installed."""
     if (binary := prometheus.program()) is None:
         yield
         return
-    nodes = {"croupier-node": NODE, "croupier-market": day.floor.node}
+    nodes = {"croupier-node": NODE, "croupier-market": env.market.node}
     with allocatable() as (gauge, port):
         targets = {"kube-state-metrics": [port]}
-        for process_, health in town.health.items():
+        for process_, health in chart.health.items():
             targets.setdefault(process_.removesuffix("-2"), []).append(health)
-        made = prometheus.start(binary, town.folder, targets, nodes)
+        made = prometheus.start(binary, chart.folder, targets, nodes)
         try:
             await polling.until(made.up, "Prometheus", TIMEOUT)
             yield
-            await _tell(day, gauge)
+            await _tell(env, gauge)
             await polling.until(lambda: made.ask("kube_node_status_allocatable"), "a scrape", TIMEOUT)
-            await asyncio.to_thread(_ask, town, made)
+            await asyncio.to_thread(_ask, chart, made)
         finally:
             await process.stop(made.running)
 
@@ -61,18 +61,18 @@ def allocatable() -> Iterator[tuple[Gauge, int]]:
         thread.join()
 
 
-async def _tell(day: ScenarioEnv, gauge: Gauge) -> None:
-    for node in (await day.api.list(kinds.NODES)).items:
+async def _tell(env: ScenarioEnv, gauge: Gauge) -> None:
+    for node in (await env.api.list(kinds.NODES)).items:
         for name, text in node.status.allocatable.items():
             resource = "".join(each if each.isalnum() else "_" for each in name)
             gauge.labels(node.metadata.name, resource).set(quantity.parse(text).nanos / quantity.NANO)
     await asyncio.sleep(2.5)  # two scrapes
 
 
-def _ask(town: ChartEnv, made: Prometheus) -> None:
+def _ask(chart: ChartEnv, made: Prometheus) -> None:
     for panel in json.loads(DASHBOARD.read_text())["panels"]:
         for target in panel.get("targets", ()):
             expression = target["expr"]
             for name, value in VARIABLES.items():
                 expression = expression.replace(name, value)
-            town.shown[target["expr"]] = made.ask(expression)
+            chart.shown[target["expr"]] = made.ask(expression)

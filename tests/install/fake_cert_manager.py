@@ -17,18 +17,18 @@ from tests.install import rendering
 from tests.install.chart_env import NAMESPACE, ChartEnv
 
 
-def issue(town: ChartEnv) -> Keyring:
+def issue(chart: ChartEnv) -> Keyring:
     """Issue a new certificate with the same CA for the chart's Certificate."""
-    wanted = rendering.named(town.objects, "Certificate", "croupier-webhook")["spec"]
+    wanted = rendering.named(chart.objects, "Certificate", "croupier-webhook")["spec"]
     hosts = (*wanted["dnsNames"], "127.0.0.1")  # there are no Services in this environment
-    before: Keyring | None = town.results.get("certificate")
+    before: Keyring | None = chart.results.get("certificate")
     made = certificates.after_step(
         RotationStep.ISSUE, before, datetime.now(UTC), hosts=hosts, rules=ROTATION_RULES
     )
-    town.results["certificate"] = made
-    _store(town, wanted["secretName"], made)
-    _mount(town.folder / "tls", made)
-    _inject(town, made)
+    chart.results["certificate"] = made
+    _store(chart, wanted["secretName"], made)
+    _mount(chart.folder / "tls", made)
+    _inject(chart, made)
     return made
 
 
@@ -36,7 +36,7 @@ def served(port: int) -> bytes:
     return ssl.get_server_certificate(("127.0.0.1", port)).encode()
 
 
-def _store(town: ChartEnv, name: str, made: Keyring) -> None:
+def _store(chart: ChartEnv, name: str, made: Keyring) -> None:
     parts = {"tls.crt": made.certificate, "tls.key": made.key, "ca.crt": made.bundle}
     secret = {
         "apiVersion": "v1",
@@ -45,7 +45,7 @@ def _store(town: ChartEnv, name: str, made: Keyring) -> None:
         "metadata": {"name": name, "namespace": NAMESPACE},
         "data": {key: b64encode(content).decode() for key, content in parts.items()},
     }
-    town.lab.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(secret))
+    chart.lab.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(secret))
 
 
 def _mount(folder: Path, made: Keyring) -> None:
@@ -62,9 +62,9 @@ def _mount(folder: Path, made: Keyring) -> None:
             (folder / name).symlink_to(f"..data/{name}")
 
 
-def _inject(town: ChartEnv, made: Keyring) -> None:
+def _inject(chart: ChartEnv, made: Keyring) -> None:
     for configuration in rendering.of_kind(
-        town.objects, "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"
+        chart.objects, "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"
     ):
         assert configuration["metadata"]["annotations"][INJECT_CA] == f"{NAMESPACE}/croupier-webhook"
         bundle = b64encode(made.bundle).decode()
@@ -73,4 +73,4 @@ def _inject(town: ChartEnv, made: Keyring) -> None:
             for at in range(len(configuration["webhooks"]))
         ]
         name = configuration["metadata"]["name"]
-        town.lab.kubectl("patch", configuration["kind"], name, "--type=json", f"-p={json.dumps(steps)}")
+        chart.lab.kubectl("patch", configuration["kind"], name, "--type=json", f"-p={json.dumps(steps)}")

@@ -26,76 +26,76 @@ UNBOUND = "could not be bound"
 READ = "get nodereservations.mps.nvidia.com"
 
 
-async def crash_between_hold_and_bind(day: ScenarioEnv, *, opens: bool) -> None:
+async def crash_between_hold_and_bind(env: ScenarioEnv, *, opens: bool) -> None:
     """Simulate a crash between hold and Binding: the ledger has the hold, the pod is pending."""
     spec = {"schedulerName": "no-such-scheduler", "containers": [{"name": "main", "image": "any"}]}
-    pod = await day.api.create(
+    pod = await env.api.create(
         kinds.PODS, {"metadata": {"name": "crashed"}, "spec": spec}, namespace="default"
     )
-    async with watched(day.api, kinds.NODE_RESERVATIONS, EVERYTHING) as seen:
-        book = CRDCapacityManager(day.api, seen.store, ttl=timedelta(seconds=1))
+    async with watched(env.api, kinds.NODE_RESERVATIONS, EVERYTHING) as seen:
+        book = CRDCapacityManager(env.api, seen.store, ttl=timedelta(seconds=1))
         if opens:
             await book.open(NODE, Ledger(NODE, (LedgerCard(f"{NODE}-before", 0),)))
         await book.reserve(f"default/crashed/{pod.metadata.uid}", NODE, 1, 50)
         await book.finish()
 
 
-async def wait_until_fenced(day: ScenarioEnv) -> None:
+async def wait_until_fenced(env: ScenarioEnv) -> None:
     async def fenced() -> bool:
-        pod = await day.api.get(kinds.PODS, "crashed", namespace="default")
+        pod = await env.api.get(kinds.PODS, "crashed", namespace="default")
         return allocation.HOLD_EXPIRED in pod.metadata.annotations
 
-    await day.until(fenced, "the hold of the crashed process to expire")
-    await day.ends("crashed")
+    await env.until(fenced, "the hold of the crashed process to expire")
+    await env.ends("crashed")
 
 
-async def remove_finalizer(day: ScenarioEnv, leader: str) -> None:
+async def remove_finalizer(env: ScenarioEnv, leader: str) -> None:
     """Remove a finalizer while the leader is frozen: the Reservation is deleted, but its hold remains."""
     account = leader.removesuffix("-2")
-    await day.reserves("torn", 1)
-    assert await day.decided("torn") == "Reserved"
-    day.town.lab.freeze(leader)
+    await env.reserves("torn", 1)
+    assert await env.decided("torn") == "Reserved"
+    env.chart.lab.freeze(leader)
     try:
         patch: Raw = {"metadata": {"finalizers": []}}
-        await day.api.patch(kinds.RESERVATIONS, "torn", patch, namespace="default")
+        await env.api.patch(kinds.RESERVATIONS, "torn", patch, namespace="default")
         with contextlib.suppress(NotFound):
-            await day.api.delete(kinds.RESERVATIONS, "torn", namespace="default")
+            await env.api.delete(kinds.RESERVATIONS, "torn", namespace="default")
     finally:
-        day.town.lab.thaw(leader)
+        env.chart.lab.thaw(leader)
 
-    witness = Witness(day)
+    witness = Witness(env)
 
     async def read() -> bool:
         return witness.saw(account, "get reservations.mps.nvidia.com")
 
-    await day.until(read, "the leader to look up the deleted Reservation")
+    await env.until(read, "the leader to look up the deleted Reservation")
 
 
-async def damage_certificate(day: ScenarioEnv) -> None:
+async def damage_certificate(env: ScenarioEnv) -> None:
     broken = {"data": {"tls.crt": "YnJva2Vu"}}
     name = "croupier-webhook-tls"
-    before = await day.api.patch(kinds.SECRETS, name, broken, namespace=NAMESPACE)
+    before = await env.api.patch(kinds.SECRETS, name, broken, namespace=NAMESPACE)
 
     async def repaired() -> bool:
-        found = await day.api.get(kinds.SECRETS, name, namespace=NAMESPACE)
+        found = await env.api.get(kinds.SECRETS, name, namespace=NAMESPACE)
         return found.data["tls.crt"] != before.data["tls.crt"]
 
-    await day.until(repaired, "the certificate to be repaired")
+    await env.until(repaired, "the certificate to be repaired")
 
 
-async def call_second_extender(day: ScenarioEnv, extender: str) -> None:
+async def call_second_extender(env: ScenarioEnv, extender: str) -> None:
     """Ask an extender to bind an unknown, gated pod: it fails and releases the card."""
-    await day.pod("gated", "nvidia.com/gpu", schedulingGates=[{"name": "example.com/later"}])
-    pod = await day.api.get(kinds.PODS, "gated", namespace="default")
+    await env.pod("gated", "nvidia.com/gpu", schedulingGates=[{"name": "example.com/later"}])
+    pod = await env.api.get(kinds.PODS, "gated", namespace="default")
     asked = {
         "PodName": "gated",
         "PodNamespace": "default",
         "PodUID": pod.metadata.uid,
         "Node": NODE,
     }
-    where = f"http://127.0.0.1:{day.town.ports[extender]}/bind"
-    day.town.results["gated"] = (await asyncio.to_thread(_post, where, asked))["Error"]
-    await day.ends("gated")
+    where = f"http://127.0.0.1:{env.chart.ports[extender]}/bind"
+    env.chart.results["gated"] = (await asyncio.to_thread(_post, where, asked))["Error"]
+    await env.ends("gated")
 
 
 def _post(url: str, body: dict[str, str]) -> Any:
@@ -105,36 +105,36 @@ def _post(url: str, body: dict[str, str]) -> Any:
         return json.load(answer)
 
 
-async def others_write_the_ledger(day: ScenarioEnv) -> None:
+async def others_write_the_ledger(env: ScenarioEnv) -> None:
     """Write the ledger until the leader and an extender have both read it after a conflict."""
-    witness = Witness(day)
+    witness = Witness(env)
     for count in range(100_000):
         if all(witness.saw(who, READ) for who in (LEDGER, EXTENDER)):
-            day.note(f"{count} writes of the ledger until both had read it again")
+            env.note(f"{count} writes of the ledger until both had read it again")
             return
         note = {"metadata": {"annotations": {"example.com/touched": str(count)}}}
-        await day.api.patch(kinds.NODE_RESERVATIONS, NODE, note)
+        await env.api.patch(kinds.NODE_RESERVATIONS, NODE, note)
 
 
-async def work_for(day: ScenarioEnv, others: "asyncio.Task[None]") -> None:
+async def work_for(env: ScenarioEnv, others: "asyncio.Task[None]") -> None:
     """Create reservations and call the extender until `others` is done."""
     async with asyncio.timeout(90):
         for count in range(1000):
-            if others.done() and UNBOUND in day.town.results.get("gated", ""):
+            if others.done() and UNBOUND in env.chart.results.get("gated", ""):
                 break
-            await day.reserves(f"again-{count}", 1)
-            await call_second_extender(day, named(EXTENDER, 2))
-            await day.decided(f"again-{count}")
-            await day.api.delete(kinds.RESERVATIONS, f"again-{count}", namespace="default", how=AT_ONCE)
+            await env.reserves(f"again-{count}", 1)
+            await call_second_extender(env, named(EXTENDER, 2))
+            await env.decided(f"again-{count}")
+            await env.api.delete(kinds.RESERVATIONS, f"again-{count}", namespace="default", how=AT_ONCE)
         await others
 
 
 class Witness:
     """Follows the audit log of the current phase."""
 
-    def __init__(self, day: ScenarioEnv) -> None:
-        self._path = day.town.audit
-        self._at = day.town.parts[-1].since
+    def __init__(self, env: ScenarioEnv) -> None:
+        self._path = env.chart.audit
+        self._at = env.chart.parts[-1].since
         self._seen: dict[str, set[str]] = {}
 
     def saw(self, account: str, what: str) -> bool:

@@ -30,10 +30,10 @@ AT_ONCE = DeleteOptions(grace_seconds=0)
 
 @dataclass
 class ScenarioEnv:
-    town: ChartEnv
+    chart: ChartEnv
     api: Client
-    floor: MarketEnv
-    hands: FakePodResources
+    market: MarketEnv
+    pod_resources: FakePodResources
     began: float = field(default_factory=time.monotonic)
 
     async def until(self, condition: Callable[[], Awaitable[Any]], what: str) -> Any:
@@ -145,29 +145,29 @@ def pod_manifest(name: str, resource: str, **spec: Any) -> Raw:
 
 
 @contextlib.asynccontextmanager
-async def scenario_env(town: ChartEnv) -> AsyncIterator[ScenarioEnv]:
-    async with api_client.connect(config.load(town.lab.kubeconfig), field_manager="a-person") as api:
-        mount = town.folder / "cgroup"
+async def scenario_env(chart: ChartEnv) -> AsyncIterator[ScenarioEnv]:
+    async with api_client.connect(config.load(chart.lab.kubeconfig), field_manager="a-person") as api:
+        mount = chart.folder / "cgroup"
         mount.mkdir()
         await api.create(kinds.NAMESPACES, {"metadata": {"name": "offices"}})
         async with (
-            market_env(api, "offices", mount) as floor,
-            pod_resources_server.serving(town.folder / "kubelet/pod-resources/kubelet.sock") as handing,
+            market_env(api, "offices", mount) as market,
+            pod_resources_server.serving(chart.folder / "kubelet/pod-resources/kubelet.sock") as handing,
         ):
-            living = asyncio.create_task(_simulate_kubelet(floor))
+            living = asyncio.create_task(_simulate_kubelet(market))
             try:
-                yield ScenarioEnv(town, api, floor, handing)
+                yield ScenarioEnv(chart, api, market, handing)
             finally:
                 living.cancel()
 
 
-async def _simulate_kubelet(floor: MarketEnv) -> None:
+async def _simulate_kubelet(market: MarketEnv) -> None:
     """Simulate CPU usage and a kubelet that applies resizes, for pods with fake cgroups."""
     while True:
-        for name, guest in list(floor.guests.items()):
-            pod = floor.sources.pods.named(name, floor.namespace)
+        for name, guest in list(market.guests.items()):
+            pod = market.sources.pods.named(name, market.namespace)
             if pod is not None and (wanted := pod.spec.containers[0].resources.limits["cpu"]):
                 with contextlib.suppress(ApiError):
-                    await floor.reports(name, wanted)
-            guest.live(floor.mount)
+                    await market.reports(name, wanted)
+            guest.live(market.mount)
         await asyncio.sleep(0.5)

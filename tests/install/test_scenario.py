@@ -38,9 +38,9 @@ NOT_COVERED_HERE = {
 """By phase and account: permissions that the scenario does not use, and the test that covers them."""
 
 
-def requests_of(lived: ChartEnv, part: Part) -> dict[str, set[AuditedRequest]]:
+def requests_of(finished: ChartEnv, part: Part) -> dict[str, set[AuditedRequest]]:
     """Requests by account; for kube-scheduler only those on its Lease, which the chart grants."""
-    done = rbac.requests_by_account(lived.page(part), NAMESPACE)
+    done = rbac.requests_by_account(finished.page(part), NAMESPACE)
     return {
         account: {item for item in found if item.program != UPSTREAM or item.right.resource == "leases"}
         for account, found in done.items()
@@ -56,11 +56,11 @@ class AccountUsage:
     deeds: set[AuditedRequest] = field(default_factory=set)
 
 
-def account_usages(lived: ChartEnv) -> dict[tuple[str, frozenset[Permission]], AccountUsage]:
+def account_usages(finished: ChartEnv) -> dict[tuple[str, frozenset[Permission]], AccountUsage]:
     """Group the phases in which an account has the same permissions."""
     found: dict[tuple[str, frozenset[Permission]], AccountUsage] = defaultdict(AccountUsage)
-    for part in lived.parts:
-        granted, done = rbac.granted(part.objects), requests_of(lived, part)
+    for part in finished.parts:
+        granted, done = rbac.granted(part.objects), requests_of(finished, part)
         own = rbac.granted(part.objects, without=SETTINGS)
         for account, some in granted.items():
             office = found[account, frozenset(own.get(account, ()))]
@@ -72,9 +72,9 @@ def account_usages(lived: ChartEnv) -> dict[tuple[str, frozenset[Permission]], A
 
 
 @pytest.mark.parametrize("name", ["in memory", "available"])
-def test_every_request_was_permitted(lived_in, name):
-    (part,) = (item for item in lived_in.parts if item.name == name)
-    granted, done = rbac.granted(part.objects), requests_of(lived_in, part)
+def test_every_request_was_permitted(finished_scenario, name):
+    (part,) = (item for item in finished_scenario.parts if item.name == name)
+    granted, done = rbac.granted(part.objects), requests_of(finished_scenario, part)
     assert granted.keys() == set(rendering.pods(part.objects))
 
     assert {
@@ -83,8 +83,8 @@ def test_every_request_was_permitted(lived_in, name):
     assert [str(item.right) for found in done.values() for item in found if not item.allowed] == []
 
 
-def test_every_permission_was_used(lived_in):
-    found = account_usages(lived_in)
+def test_every_permission_was_used(finished_scenario):
+    found = account_usages(finished_scenario)
     assert [account for (account, _), office in found.items() if not office.parts] == [], (
         "accounts without requests"
     )
@@ -145,31 +145,31 @@ def test_missing_and_unused_permissions_are_detected():
 
 
 @pytest.mark.parametrize("what", escalation.WRITES_TO_OTHER_NODE)
-async def test_an_agent_cannot_write_to_another_node(lived_in, what):
-    async with escalation.compromised_accounts(lived_in) as they:
+async def test_an_agent_cannot_write_to_another_node(finished_scenario, what):
+    async with escalation.compromised_accounts(finished_scenario) as they:
         with pytest.raises((Forbidden, Invalid), match="alone"):
             await escalation.WRITES_TO_OTHER_NODE[what](they)
 
 
 @pytest.mark.parametrize("what", escalation.FORBIDDEN_PODS)
-async def test_other_pods_cannot_be_created(lived_in, what):
+async def test_other_pods_cannot_be_created(finished_scenario, what):
     pod, word = escalation.FORBIDDEN_PODS[what]
-    async with escalation.compromised_accounts(lived_in) as they:
+    async with escalation.compromised_accounts(finished_scenario) as they:
         with pytest.raises(Forbidden, match=f"with the configured images: this one.* {word}"):
             await they.starts(pod)
 
 
-async def test_service_pods_can_be_created_and_other_pods_not_deleted(lived_in):
-    async with escalation.compromised_accounts(lived_in) as they:
+async def test_service_pods_can_be_created_and_other_pods_not_deleted(finished_scenario):
+    async with escalation.compromised_accounts(finished_scenario) as they:
         for kind in (GFD, DCGM):
             assert (await they.starts(escalation.service_pod(kind))).metadata.name
         with pytest.raises(Forbidden, match="is none of them"):
             await they.starter.delete(kinds.PODS, "theirs", namespace=NAMESPACE)
 
 
-def test_helm_reads_the_module_config(lived_in):
+def test_helm_reads_the_module_config(finished_scenario):
     known = "--api-versions=deckhouse.io/v1alpha1/ModuleConfig"  # helm template does not ask the cluster
-    cluster = (f"--kubeconfig={lived_in.lab.kubeconfig}", "--dry-run=server", known)
+    cluster = (f"--kubeconfig={finished_scenario.lab.kubeconfig}", "--dry-run=server", known)
     found = list(yaml.safe_load_all(chart.rendered(ROOT, "--set=settingsFrom=module", *cluster)))
 
     assert "croupier-ledger" in rendering.pods(found)
@@ -197,29 +197,31 @@ def test_cdi_directory_of_simulated_cards(options, wanted):
     assert {item["name"] for item in agent["volumeMounts"]} == {item["name"] for item in spec["volumes"]}
 
 
-def test_a_pod_keeps_its_card_when_the_ledger_is_migrated(lived_in):
-    assert lived_in.results["before noon"] == lived_in.results["after noon"] != []
+def test_a_pod_keeps_its_card_when_the_ledger_is_migrated(finished_scenario):
+    assert finished_scenario.results["before noon"] == finished_scenario.results["after noon"] != []
 
 
-def test_the_second_replica_takes_over(lived_in):
-    before, after = lived_in.results["leaders"]
+def test_the_second_replica_takes_over(finished_scenario):
+    before, after = finished_scenario.results["leaders"]
     assert {before, after} == {"croupier-cpu-limits", "croupier-cpu-limits-2"}
-    assert len(lived_in.results["team-3"]) == 1, "placed by the second extender and its scheduler"
+    assert len(finished_scenario.results["team-3"]) == 1, "placed by the second extender and its scheduler"
 
 
-def test_both_webhooks_serve_the_renewed_certificate(lived_in):
-    assert [LEDGER in item for item in lived_in.results["webhooks"]] == [True, True]
-    (part,) = (item for item in lived_in.parts if item.name == "available")
-    touched = [item for item in requests_of(lived_in, part)[WEBHOOK] if item.right.resource == "secrets"]
+def test_both_webhooks_serve_the_renewed_certificate(finished_scenario):
+    assert [LEDGER in item for item in finished_scenario.results["webhooks"]] == [True, True]
+    (part,) = (item for item in finished_scenario.parts if item.name == "available")
+    touched = [
+        item for item in requests_of(finished_scenario, part)[WEBHOOK] if item.right.resource == "secrets"
+    ]
     assert touched == [], "cert-manager owns the Secret"
 
 
-def test_an_extender_releases_the_card_of_a_pod_it_cannot_bind(lived_in):
-    assert faults.UNBOUND in lived_in.results["gated"]
+def test_an_extender_releases_the_card_of_a_pod_it_cannot_bind(finished_scenario):
+    assert faults.UNBOUND in finished_scenario.results["gated"]
 
 
-def test_disabled_processes_run_but_do_nothing(lived_in):
-    disabled = lived_in.results["off"]
+def test_disabled_processes_run_but_do_nothing(finished_scenario):
+    disabled = finished_scenario.results["off"]
 
     assert set(disabled["ready"].values()) == {200}
     assert "are disabled" in disabled["pool"]
@@ -228,16 +230,18 @@ def test_disabled_processes_run_but_do_nothing(lived_in):
     assert disabled["reservation"] not in ("Reserved", "Failed")
 
 
-def test_enabled_again_work_continues(lived_in):
-    assert lived_in.results["on"] in ("Reserved", "Failed"), "it was decided"
-    assert {"SwitchedOff", "SwitchedOn", "SettingsTaken"} <= lived_in.results["events"]
+def test_enabled_again_work_continues(finished_scenario):
+    assert finished_scenario.results["on"] in ("Reserved", "Failed"), "it was decided"
+    assert {"SwitchedOff", "SwitchedOn", "SettingsTaken"} <= finished_scenario.results["events"]
 
 
-def test_node_feature_discovery_accepts_the_rule(lived_in):
+def test_node_feature_discovery_accepts_the_rule(finished_scenario):
     if not nfd_crds.crds():
         pytest.skip("needs the CRDs of NFD: install Go, and network access once")
-    (rule,) = rendering.of_kind(lived_in.objects, "NodeFeatureRule")
-    found = lived_in.lab.kubectl("get", "nodefeaturerule", rule["metadata"]["name"], "-o", "json").stdout
+    (rule,) = rendering.of_kind(finished_scenario.objects, "NodeFeatureRule")
+    found = finished_scenario.lab.kubectl(
+        "get", "nodefeaturerule", rule["metadata"]["name"], "-o", "json"
+    ).stdout
 
     assert json.loads(found)["spec"] == rule["spec"]
 
@@ -252,10 +256,10 @@ QUERIES = [
 @pytest.mark.parametrize(
     ("panel", "expression"), QUERIES, ids=[f"{item}-{at}" for at, (item, _) in enumerate(QUERIES)]
 )
-def test_every_panel_has_data(lived_in, panel, expression):
+def test_every_panel_has_data(finished_scenario, panel, expression):
     if prometheus.program() is None:
         pytest.skip("needs prometheus: `make setup` downloads the Debian package")
-    answer = lived_in.shown[expression]
+    answer = finished_scenario.shown[expression]
 
     assert answer, f"{panel} is empty: {expression}"
     assert not all(math.isnan(float(item["value"][1])) for item in answer), (
