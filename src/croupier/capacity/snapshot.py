@@ -7,7 +7,7 @@ open ledgers.
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, TypeVar
 
@@ -56,17 +56,44 @@ async def take(api: Client, now: datetime, *, with_pods: bool = False) -> Cluste
         _all(api, kinds.RESERVATIONS),
         _all(api, kinds.PODS, BOUND) if with_pods else _nothing(),
     )
-    world = _ClusterObjects(
-        nodes={node.metadata.name: node for node in nodes},
-        records={record.metadata.name: record for record in records},
-        devices=_by_node(devices),
-        inventories={inventory.metadata.name: inventory for inventory in inventories},
-        pools=tuple(pools),
-        reservations=tuple(reservations),
-    )
+    recorded = frozenset(record.metadata.name for record in records)
+    unrecorded = (node for node in nodes if node.metadata.name not in recorded)
+    missing = _reports_with_cards(unrecorded, devices, inventories, pools)
     if bound is None:
-        bound = await _all(api, kinds.PODS, BOUND) if world.unrecorded() else []
-    return replace(_snapshot(world, bound, now), devices=tuple(devices))
+        bound = await _all(api, kinds.PODS, BOUND) if missing else []
+    ledgers = {
+        record.metadata.name: ledger_codec.decode(record.metadata.name, record.spec) for record in records
+    }
+    findings = {record.metadata.name: _findings(record) for record in records}
+    for rebuilt in _counted(missing, bound, reservations, now):
+        ledgers[rebuilt.ledger.node] = rebuilt.ledger
+        findings[rebuilt.ledger.node] = rebuilt.findings
+    return ClusterSnapshot(
+        nodes={node.metadata.name: node for node in nodes},
+        ledgers=dict(sorted(ledgers.items())),
+        findings={name: listed for name, listed in findings.items() if listed},
+        recorded=recorded,
+        reservations=tuple(reservations),
+        pools=tuple(pools),
+        devices=tuple(devices),
+        pods={pod.metadata.key: pod for pod in bound},
+    )
+
+
+def _reports_with_cards(
+    nodes: Iterable[Node],
+    devices: Iterable[GPUDevice],
+    inventories: Iterable[GPUNodeInventory],
+    pools: Sequence[GPUPool],
+) -> list[NodeCardReport]:
+    by_node = _grouped(devices, lambda device: device.status.node_name or "")
+    by_name = {inventory.metadata.name: inventory for inventory in inventories}
+    reports = (
+        convert_node.node_report(name, node, by_node.get(name, ()), pools, by_name.get(name))
+        for node in nodes
+        if (name := node.metadata.name)
+    )
+    return [report for report in reports if report.devices or report.allocatable]
 
 
 async def _nothing() -> None:
@@ -81,44 +108,6 @@ async def _all(api: Client, resource: Resource[T], selection: Selection = EVERYT
         return []
 
 
-@dataclass(frozen=True, slots=True)
-class _ClusterObjects:
-    """The listed objects."""
-
-    nodes: Mapping[str, Node]
-    records: Mapping[str, NodeReservation]
-    devices: Mapping[str, Sequence[GPUDevice]]
-    inventories: Mapping[str, GPUNodeInventory]
-    pools: tuple[GPUPool, ...]
-    reservations: tuple[Reservation, ...]
-
-    def unrecorded(self) -> list[str]:
-        """Nodes with cards but without a stored ledger."""
-        names = (name for name in self.nodes if name not in self.records)
-        return [name for name in names if name in self.devices or self.report(name).allocatable]
-
-    def report(self, name: str) -> NodeCardReport:
-        devices, inventory = self.devices.get(name, ()), self.inventories.get(name)
-        return convert_node.node_report(name, self.nodes.get(name), devices, self.pools, inventory)
-
-
-def _snapshot(world: _ClusterObjects, bound: Sequence[Pod], now: datetime) -> ClusterSnapshot:
-    ledgers = {name: ledger_codec.decode(name, record.spec) for name, record in world.records.items()}
-    findings = {name: _findings(record) for name, record in world.records.items()}
-    for rebuilt in _counted(world, bound, now):
-        ledgers[rebuilt.ledger.node] = rebuilt.ledger
-        findings[rebuilt.ledger.node] = rebuilt.findings
-    return ClusterSnapshot(
-        nodes=world.nodes,
-        ledgers=dict(sorted(ledgers.items())),
-        findings={name: listed for name, listed in findings.items() if listed},
-        recorded=frozenset(world.records),
-        reservations=world.reservations,
-        pools=world.pools,
-        pods={pod.metadata.key: pod for pod in bound},
-    )
-
-
 def _findings(record: NodeReservation) -> tuple[LedgerFinding, ...]:
     return tuple(
         LedgerFinding(finding.kind, finding.message, finding.card, finding.holder)
@@ -126,22 +115,17 @@ def _findings(record: NodeReservation) -> tuple[LedgerFinding, ...]:
     )
 
 
-def _counted(world: _ClusterObjects, bound: Sequence[Pod], now: datetime) -> Iterator[RebuiltLedger]:
+def _counted(
+    reports: Iterable[NodeCardReport],
+    bound: Iterable[Pod],
+    reservations: Iterable[Reservation],
+    now: datetime,
+) -> Iterator[RebuiltLedger]:
     """The ledgers of nodes without a stored ledger."""
-    missing = world.unrecorded()
-    if not missing:
-        return
-    pods_by_node = _grouped((convert_pod.view(pod) for pod in bound), lambda pod: pod.node)
-    holds = filter(None, map(reservation_hold.hold_of, world.reservations))
-    holds_by_node = _grouped(holds, lambda hold: hold.node)
-    for name in missing:
-        on_node, reserved = pods_by_node.get(name, ()), holds_by_node.get(name, ())
-        yield rebuild.rebuild(world.report(name), on_node, reserved, now)
-
-
-def _by_node(devices: Iterable[GPUDevice]) -> Mapping[str, Sequence[GPUDevice]]:
-    placed = (device for device in devices if device.status.node_name)
-    return _grouped(placed, lambda device: device.status.node_name or "")
+    pods = _grouped(map(convert_pod.view, bound), lambda pod: pod.node)
+    holds = _grouped(filter(None, map(reservation_hold.hold_of, reservations)), lambda hold: hold.node)
+    for report in reports:
+        yield rebuild.rebuild(report, pods.get(report.node, ()), holds.get(report.node, ()), now)
 
 
 def _grouped(items: Iterable[T], key: Callable[[T], str]) -> Mapping[str, Sequence[T]]:

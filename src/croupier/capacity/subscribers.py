@@ -1,4 +1,4 @@
-"""Subscribers to changes of ledgers."""
+"""Subscribers to changes of nodes: of their ledgers, or of the findings about them."""
 
 import logging
 from collections.abc import Callable
@@ -20,4 +20,4 @@ class Subscribers:
             try:
                 changed(node)
             except Exception:  # an error of one subscriber must not affect the others or a commit
-                log.exception("a subscriber failed on a change of the ledger of node %s", node)
+                log.exception("a subscriber failed on a change of node %s", node)

@@ -15,13 +15,13 @@ from croupier.capacity.manager import CapacityManager
 from croupier.core.claims import claim as claims
 from croupier.core.claims.claim import CardClaim, Granted
 from croupier.core.explanation import explain
+from croupier.core.ledger.held_nodes import HeldNodes
 from croupier.core.ledger.ledger import HoldTerms, Ledger
 from croupier.core.model.card_request import CardRequest
 from croupier.core.model.refusal import Refusal
 from croupier.core.placement import placement
 from croupier.core.placement.placement import Rank, Strategy
 from croupier.extender.assumed_pods import ASSUME_TTL, AssumedPod, AssumedPods
-from croupier.extender.held_nodes import HeldNodes
 from croupier.extender.pod_request import PodRequest
 from croupier.extender.request_ranking import RequestRanking
 from croupier.kube.client.clock import Clock

@@ -22,8 +22,9 @@ from croupier.capacity.manager import CapacityManager, UnknownNode
 from croupier.controllers.ledger.audit_findings import AuditFindings
 from croupier.controllers.ledger.audit_metrics import AuditMetrics
 from croupier.controllers.ledger.cluster_view import ClusterView
-from croupier.core.claims import audit, claim
+from croupier.core.claims import audit
 from croupier.core.claims.audit import AuditInputs, Divergence
+from croupier.core.ledger import holder as holder_names
 from croupier.core.ledger.ledger import Ledger
 from croupier.core.model.pod_view import PodView
 from croupier.kube.client.api_client import Client
@@ -138,7 +139,7 @@ class Audit:
     async def _live(self, world: AuditInputs, seen: Sequence[Divergence]) -> AuditInputs:
         """`world` with the affected pods and Reservations read from the API server."""
         holders = {divergence.finding.holder for divergence in seen if divergence.finding.holder}
-        keys = {claim.reservation_holder(holder) or holder for holder in holders}
+        keys = set(map(holder_names.pod_key, holders))
         world = audit.with_pods(world, {key: await self._pod(key) for key in sorted(keys)})
         kept = {name for holder in holders if (name := await self._kept(world.ledger, holder))}
         return replace(world, reservations=frozenset({*world.reservations, *kept}))

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Iterable, Mapping
 
+from croupier.capacity.subscribers import Subscribers
 from croupier.core.ledger.finding import LedgerFinding
 
 
 class AuditFindings:
     def __init__(self) -> None:
         self._findings: dict[str, tuple[LedgerFinding, ...]] = {}
-        self._listeners: list[Callable[[str], None]] = []
+        self._subscribers = Subscribers()
 
     def of(self, node: str) -> tuple[LedgerFinding, ...]:
         return self._findings.get(node, ())
@@ -25,10 +26,8 @@ class AuditFindings:
             self._findings[node] = current
         else:
             del self._findings[node]
-        for changed in tuple(self._listeners):
-            changed(node)
+        self._subscribers.notify(node)
 
     def subscribe(self, changed: Callable[[str], None]) -> Callable[[], None]:
         """Call `changed` with the node when its findings change; the returned function unsubscribes."""
-        self._listeners.append(changed)
-        return lambda: self._listeners.remove(changed) if changed in self._listeners else None
+        return self._subscribers.add(changed)

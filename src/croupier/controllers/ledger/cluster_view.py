@@ -12,8 +12,8 @@ from croupier.api.gpu import GPUDevice, GPUNodeInventory, GPUPool, convert_node
 from croupier.api.mps import Reservation, reservation_hold
 from croupier.controllers.shared.index_keys import node_of_device, node_of_pod, pool_of_device
 from croupier.controllers.shared.informer import Informer
-from croupier.core.claims import claim
 from croupier.core.claims.audit import AuditInputs
+from croupier.core.ledger import holder as holder_names
 from croupier.core.ledger.ledger import Ledger
 from croupier.core.ledger.reported_cards import NodeCardReport
 from croupier.core.ledger.reservation_hold import ReservationHold
@@ -76,7 +76,7 @@ class ClusterView:
 
     def pods_named(self, ledger: Ledger) -> dict[str, PodView]:
         """The pods of the holders by `namespace/name`, without their requests, which are slow to read."""
-        keys = {claim.reservation_holder(holder) or holder for holder in ledger.holders()}
+        keys = set(map(holder_names.pod_key, ledger.holders()))
         return {key: brief_view(pod) for key in keys if (pod := self.pod(key)) is not None}
 
     def reservation_holds(self, node: str) -> list[ReservationHold]:

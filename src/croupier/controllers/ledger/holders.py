@@ -21,8 +21,10 @@ from croupier.capacity.manager import CapacityManager, UnknownNode
 from croupier.controllers.ledger import cluster_view
 from croupier.controllers.ledger.cluster_view import ClusterView
 from croupier.controllers.shared import index_keys
-from croupier.core.claims import claim, holder_lifecycle
+from croupier.core.claims import holder_lifecycle
 from croupier.core.claims.holder_lifecycle import ExpireHolder, FreeHolder, HolderStep, PromoteHolder
+from croupier.core.ledger import holder as holder_names
+from croupier.core.ledger.held_nodes import HeldNodes
 from croupier.core.ledger.ledger import Ledger
 from croupier.kube.cache.store import ObjectChange
 from croupier.kube.client.api_client import Client
@@ -85,8 +87,7 @@ class HolderController:
         self._gone: OrderedDict[str, None] = OrderedDict()
         self._unseen: dict[str, dict[str, float]] = {}
         """By node: holders without a cached pod, and since when."""
-        self._waiting: dict[str, set[str]] = {}
-        self._waiting_on: dict[str, frozenset[str]] = {}
+        self._waiting = HeldNodes()
         self.controller: Controller[str] = Controller(
             NAME, self.reconcile, self._settings.options, metrics=self._settings.metrics
         )
@@ -146,7 +147,7 @@ class HolderController:
 
     def _is_gone(self, holder: str) -> bool:
         """Whether the pod was deleted from the cache."""
-        return holder.rpartition("/")[2] in self._gone
+        return holder_names.uid(holder) in self._gone
 
     async def _apply_steps(self, node: str, steps: Sequence[HolderStep]) -> None:
         """Write releases immediately; promotions alone wait to share a write."""
@@ -169,8 +170,7 @@ class HolderController:
 
     async def _verify(self, step: HolderStep, node: str) -> HolderStep | None:
         """The step after verification with the API server; None if there is nothing to do."""
-        key = claim.reservation_holder(step.holder) or step.holder
-        _, _, uid = step.holder.partition(f"{key}/")
+        key, uid = holder_names.pod_key(step.holder), holder_names.uid(step.holder)
         if uid in self._gone:
             return FreeHolder(step.holder, f"pod {key} is gone")
         for _ in range(FENCE_ATTEMPTS):
@@ -215,7 +215,7 @@ class HolderController:
 
     def _nodes_of(self, pod: Pod) -> Iterable[str]:
         """The node of the pod, and the nodes with a hold for it."""
-        return {*index_keys.node_of_pod(pod), *self._waiting.get(pod.metadata.key, ())}
+        return {*index_keys.node_of_pod(pod), *self._waiting.of(pod.metadata.key)}
 
     def _pod_changed(self, change: ObjectChange[Pod]) -> None:
         """Remember deleted pods; they cannot return, because lists and watches never go back."""
@@ -225,35 +225,16 @@ class HolderController:
                 self._gone.popitem(last=False)
 
     def _ledger_changed(self, node: str) -> None:
-        self._index(node)
+        ledger = self._manager.ledger(node)
+        self._waiting.set(node, map(holder_names.pod_key, ledger.held) if ledger is not None else ())
         self.controller.add(node, within=DEBOUNCE)
-
-    def _index(self, node: str) -> None:
-        """Index the pending pods for which the node has holds."""
-        held = self._manager.ledger(node)
-        keys = (
-            frozenset(claim.reservation_holder(holder) or holder for holder in held.held)
-            if held
-            else frozenset()
-        )
-        before = self._waiting_on.get(node, frozenset())
-        for key in before - keys:
-            self._waiting[key].discard(node)
-            if not self._waiting[key]:
-                del self._waiting[key]
-        for key in keys - before:
-            self._waiting.setdefault(key, set()).add(node)
-        if keys:
-            self._waiting_on[node] = keys
-        else:
-            self._waiting_on.pop(node, None)
 
 
 def _verified(step: HolderStep, pod: Pod | None, node: str) -> HolderStep | None:
     """The step that is right for the pod as read from the API server."""
     if pod is not None and pod.spec.node_name == node and not pod.is_finished:
         return PromoteHolder(step.holder, cluster_view.brief_view(pod).holder)
-    if not claim.reservation_holder(step.holder):
+    if not holder_names.uid(step.holder):
         return step  # held for a pod name: the next pod of that name may use it
     if pod is None:
         return FreeHolder(step.holder, "its pod is gone")
@@ -267,5 +248,5 @@ def _verified(step: HolderStep, pod: Pod | None, node: str) -> HolderStep | None
 
 def _pod_named(holder: str) -> EventReference:
     """The pod of a holder for an Event, without a cache lookup: pending pods are not cached."""
-    namespace, name, *uid = holder.split("/")
-    return EventReference(PODS.api_version, PODS.kind, namespace, name, uid[0] if uid else "")
+    namespace, _, name = holder_names.pod_key(holder).partition("/")
+    return EventReference(PODS.api_version, PODS.kind, namespace, name, holder_names.uid(holder))

@@ -29,6 +29,7 @@ from croupier.core.claims.reservation import (
     ReservationRequest,
 )
 from croupier.core.claims.reservation_status import ReservationDecisions
+from croupier.core.ledger import holder as holder_names
 from croupier.core.ledger.ledger import Ledger
 from croupier.core.model.pod_view import PodView
 from croupier.core.placement.placement import Strategy
@@ -135,7 +136,7 @@ class ReservationController:
         asked = tuple(wire.read(item, now) for item in by_key.values())
         names = {request.pod for request in asked}
         if ledger is not None:
-            names |= {"/".join(holder.split("/")[:2]) for holder in ledger.reservations}
+            names |= set(map(holder_names.pod_key, ledger.reservations))
         scene = ReservationInputs(
             node,
             now,

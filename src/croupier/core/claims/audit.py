@@ -16,8 +16,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from croupier.core.claims import claim, holder_lifecycle, rebuild
+from croupier.core.claims import holder_lifecycle, rebuild
 from croupier.core.ledger import change_layout, ledger, reported_cards, sync_cards
+from croupier.core.ledger import holder as holder_names
 from croupier.core.ledger.finding import LedgerFinding
 from croupier.core.ledger.ledger import HoldTerms, Ledger
 from croupier.core.ledger.reported_cards import CountedCards, NodeCardReport
@@ -171,7 +172,7 @@ def _leaks(world: AuditInputs) -> list[Divergence]:
 
 def _leak_reason(world: AuditInputs, holder: str) -> str | None:
     """Why the holder cannot be using its cards; None if it may use them."""
-    key = claim.reservation_holder(holder)
+    key = holder_names.reservation_holder(holder)
     if not key:
         return _reservation_leak_reason(world, holder)
     pod = world.pods.get(key)

@@ -7,8 +7,8 @@ otherwise the Reservation would count twice.
 
 from dataclasses import dataclass
 
+from croupier.core.ledger import holder, totals
 from croupier.core.ledger import ledger as ledger_ops
-from croupier.core.ledger import totals
 from croupier.core.ledger.ledger import HoldTerms, Ledger
 from croupier.core.model import card_request
 from croupier.core.model.card import Grant
@@ -40,7 +40,7 @@ class Granted:
 def decide(ledger: Ledger, claim: CardClaim, strategy: Strategy) -> Granted | Refusal:
     if current := ledger.grant(claim.holder):
         return Granted(_extended(ledger, claim), current)
-    waiting = reservation_holder(claim.holder)
+    waiting = holder.reservation_holder(claim.holder)
     if waiting and (reserved := ledger.grant(waiting)):
         return _take_over(ledger, claim, waiting, reserved)
     grant = placement.choose(ledger, claim.wants, strategy)
@@ -54,16 +54,10 @@ def rank(ledger: Ledger, claim: CardClaim, strategy: Strategy) -> Rank | Refusal
     """The rank of the node for the claim, consistent with `decide`."""
     if ledger.grant(claim.holder):
         return ALREADY_HOLDS
-    waiting = reservation_holder(claim.holder)
+    waiting = holder.reservation_holder(claim.holder)
     if waiting and (reserved := ledger.grant(waiting)):
         return _reservation_conflict(ledger, claim, waiting, reserved) or ALREADY_HOLDS
     return placement.rank(ledger, claim.wants, strategy)
-
-
-def reservation_holder(holder: str) -> str:
-    """The holder name that a Reservation uses for this pod; empty if `holder` has no UID."""
-    pod_key, _, uid = holder.rpartition("/")
-    return pod_key if uid and "/" in pod_key else ""
 
 
 def _extended(ledger: Ledger, claim: CardClaim) -> Ledger:

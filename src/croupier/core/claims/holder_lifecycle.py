@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Literal, TypeAlias
 
-from croupier.core.claims import claim
+from croupier.core.ledger import holder as holder_names
 from croupier.core.ledger import ledger
 from croupier.core.ledger.ledger import Ledger
 from croupier.core.model.pod_view import PodView
@@ -89,7 +89,7 @@ def _due(held: Ledger, step: HolderStep, patience: timedelta) -> datetime:
 
 
 def _step(held: Ledger, holder: str, pods: Mapping[str, PodView], now: datetime) -> HolderStep | None:
-    waiting = claim.reservation_holder(holder)
+    waiting = holder_names.reservation_holder(holder)
     pod = pods.get(waiting or holder)
     if pod is not None and pod.holder != holder and waiting:
         pod = None  # another pod with the same name
@@ -113,7 +113,7 @@ def _bound_here(held: Ledger, holder: str, pod: PodView | None) -> HolderStep | 
 def _ended(held: Ledger, holder: str, pod: PodView | None) -> HolderStep | None:
     """The release of a holder with UID whose pod does not use the node."""
     if pod is None:
-        return FreeHolder(holder, f"pod {claim.reservation_holder(holder)} is gone", verify="pod")
+        return FreeHolder(holder, f"pod {holder_names.reservation_holder(holder)} is gone", verify="pod")
     if pod.finished:
         return FreeHolder(holder, f"pod {pod.key} has ended")
     if pod.node and pod.node != held.node:
@@ -144,7 +144,7 @@ def _renamed_to_pod(held: Ledger, holder: str, pod: str) -> Ledger:
 
 def free(held: Ledger, holder: str) -> Ledger:
     """Release `holder`; a hold that was taken over from a Reservation returns to the Reservation."""
-    waiting = claim.reservation_holder(holder)
+    waiting = holder_names.reservation_holder(holder)
     if waiting and holder in held.held and holder in held.reservations and not held.grant(waiting):
         return ledger.rename(held, holder, waiting)
     return ledger.release(held, holder)

@@ -11,7 +11,8 @@ from datetime import UTC, datetime
 from itertools import chain
 from typing import Final
 
-from croupier.core.ledger import ledger, reported_cards, sync_cards
+from croupier.core.ledger import change_layout, ledger, reported_cards, sync_cards
+from croupier.core.ledger import holder as holder_names
 from croupier.core.ledger.finding import LedgerFinding
 from croupier.core.ledger.ledger import HoldTerms, Ledger
 from croupier.core.ledger.reported_cards import NodeCardReport
@@ -139,18 +140,14 @@ def _unreadable(node: str, pod: PodView) -> LedgerFinding:
 
 def _empty_ledger(node: str, cards: Sequence[LedgerCard], grants: Collection[Grant]) -> Ledger:
     """All cards without holders and healthy, because pods keep using unhealthy and unreported cards."""
-    empty = [replace(card, healthy=True, holders={}, slots=_without_holders(card.slots)) for card in cards]
+    empty = [replace(change_layout.without_holders(card), healthy=True) for card in cards]
     known = {card.id for card in empty}
     numbers = (n for n in range(reported_cards.MAX_INDEX + 1) if n not in {card.index for card in empty})
     for part in sorted((part for grant in grants for part in grant), key=lambda part: part.card):
         if part.card not in known and len(empty) < MAX_CARDS:
             known.add(part.card)
             empty.append(_unreported_card(part.card, next(numbers), grants))
-    return Ledger(node, tuple(sorted(empty, key=lambda card: (card.index, card.id))))
-
-
-def _without_holders(slots: Iterable[MigSlot]) -> tuple[MigSlot, ...]:
-    return tuple(replace(slot, holder="") for slot in slots)
+    return Ledger(node, tuple(sorted(empty, key=LedgerCard.order)))
 
 
 def _unreported_card(card_id: str, index: int, grants: Collection[Grant]) -> LedgerCard:
@@ -189,7 +186,7 @@ def _with_reservations(
 ) -> tuple[Ledger, list[LedgerFinding]]:
     """Add every Reservation whose pod is not bound here yet."""
     findings = []
-    bound = {pod_key(holder) for holder in current.reservations}
+    bound = {holder_names.pod_key(holder) for holder in current.reservations}
     for pledge in promised:
         if pledge.pod in bound:
             continue
@@ -204,11 +201,6 @@ def _with_reservations(
         else:
             current = given
     return current, findings
-
-
-def pod_key(holder: str) -> str:
-    """`namespace/pod` of a holder."""
-    return "/".join(holder.split("/")[:2])
 
 
 def _with_unhealthy(current: Ledger, unhealthy: Collection[str]) -> Ledger:

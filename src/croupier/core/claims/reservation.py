@@ -17,6 +17,7 @@ from typing import Final, Literal, TypeAlias
 
 from croupier.core.claims import claim
 from croupier.core.claims.claim import CardClaim, Granted
+from croupier.core.ledger import holder as holder_names
 from croupier.core.ledger import ledger as ledger_ops
 from croupier.core.ledger.ledger import HoldTerms, Ledger
 from croupier.core.model import card_request
@@ -176,9 +177,9 @@ def ended_holders(
     """Holders whose pod has ended, and holders whose pod is not in the cache and needs a live read."""
     over, unseen = set(), []
     for holder in ledger.reservations if ledger is not None else ():
-        if not uid_of(holder):
+        if not holder_names.uid(holder):
             continue
-        pod = pods.get(pod_of(holder))
+        pod = pods.get(holder_names.pod_key(holder))
         if pod is None or pod.holder != holder:
             unseen.append(holder)
         elif pod.finished:
@@ -240,7 +241,7 @@ def apply(ledger: Ledger, scene: ReservationInputs, strategy: Strategy) -> Ledge
 
 def detach(ledger: Ledger, holder: str, scene: ReservationInputs) -> Ledger:
     """End the Reservation of `holder`: release the hold if no pod took it over, else leave it to the pod."""
-    if not uid_of(holder) or holder in scene.over:
+    if not holder_names.uid(holder) or holder in scene.over:
         return ledger_ops.release(ledger, holder)
     if holder in ledger.held:
         until, soon = ledger.held[holder], scene.now.replace(microsecond=0) + DETACHED_HOLD_TTL
@@ -251,9 +252,13 @@ def detach(ledger: Ledger, holder: str, scene: ReservationInputs) -> Ledger:
 
 def _updated_hold(ledger: Ledger, holder: str, asked: ReservationRequest, scene: ReservationInputs) -> Ledger:
     """Update the cards that the Reservation holds as `holder`."""
-    if asked.deleted or pod_of(holder) != asked.pod or not grant_matches(ledger.grant(holder), asked.want):
+    if (
+        asked.deleted
+        or holder_names.pod_key(holder) != asked.pod
+        or not grant_matches(ledger.grant(holder), asked.want)
+    ):
         return detach(ledger, holder, scene)
-    if not uid_of(holder):
+    if not holder_names.uid(holder):
         return _updated_waiting_hold(ledger, asked, scene)
     pod = scene.pods.get(asked.pod)
     own = pod is not None and pod.holder == holder
@@ -276,7 +281,7 @@ def _extended_only(ledger: Ledger, holder: str, until: datetime | None) -> Ledge
 
 def _returned_to_reservation(ledger: Ledger, holder: str) -> Ledger:
     """The pod was not bound to the node: the Reservation waits for the next pod of that name."""
-    return ledger_ops.release(ledger_ops.rename(ledger, holder, pod_of(holder)), holder)
+    return ledger_ops.release(ledger_ops.rename(ledger, holder, holder_names.pod_key(holder)), holder)
 
 
 def _updated_waiting_hold(ledger: Ledger, asked: ReservationRequest, scene: ReservationInputs) -> Ledger:
@@ -338,7 +343,7 @@ def obstacle(
     if ledger is None or not scene.exists or not ledger.cards:
         return None
     for holder, name in ledger.reservations.items():
-        if pod_of(holder) == asked.pod and name != asked.name:
+        if holder_names.pod_key(holder) == asked.pod and name != asked.name:
             return ReservationOutcome(
                 "AlreadyReserved",
                 f"pod {asked.pod} already has cards of {scene.node} through Reservation {name}:"
@@ -377,11 +382,3 @@ def by_reservation(ledger: Ledger | None) -> dict[str, str]:
 
 def _reservation(holder: str, name: str) -> str:
     return f"{holder.partition('/')[0]}/{name}"
-
-
-def pod_of(holder: str) -> str:
-    return "/".join(holder.split("/")[:2])
-
-
-def uid_of(holder: str) -> str:
-    return holder.split("/")[2] if holder.count("/") == 2 else ""

@@ -16,6 +16,7 @@ from croupier.core.claims.reservation import (
     ReservationOutcome,
     ReservationRequest,
 )
+from croupier.core.ledger import holder as holder_names
 from croupier.core.ledger.ledger import Ledger
 from croupier.core.model import card_request
 from croupier.core.model.card_request import CardShares
@@ -70,7 +71,7 @@ def _outcome(
         grant = ledger.grant(holder)
         message = f"holds {reservation.describe_grant(grant)} of {ledger.node}"
         reason: reservation.ReservationReason = "Granted" if holder in ledger.held else "PodBound"
-        return ReservationOutcome(reason, message, grant, reservation.uid_of(holder))
+        return ReservationOutcome(reason, message, grant, holder_names.uid(holder))
     if asked.last_status.phase == "Released" or _ledger_pending(ledger, asked, scene):
         return None
     if scene.ended(asked) or scene.left(asked):

@@ -22,16 +22,12 @@ def apply_report(ledger: Ledger, reported: Iterable[LedgerCard]) -> Ledger:
     known = _renamed(ledger, now)
     kept = [card for old in known if (card := _updated(old, now.get(old.id))) is not None]
     here = {card.id for card in known}
-    added = [_without_holders(card) for card in now.values() if card.id not in here]
-    cards = _limited(sorted((*kept, *added), key=_order))
+    added = [without_holders(card) for card in now.values() if card.id not in here]
+    cards = _limited(sorted((*kept, *added), key=LedgerCard.order))
     return ledger if cards == ledger.cards else replace(ledger, cards=cards)
 
 
-def _order(card: LedgerCard) -> tuple[int, str]:
-    return card.index, card.id
-
-
-def _without_holders(card: LedgerCard) -> LedgerCard:
+def without_holders(card: LedgerCard) -> LedgerCard:
     slots = tuple(replace(slot, holder="") if slot.holder else slot for slot in card.slots)
     return replace(card, holders={}, slots=slots)
 
@@ -40,8 +36,8 @@ def _limited(cards: Sequence[LedgerCard]) -> tuple[LedgerCard, ...]:
     """At most `MAX_CARDS` cards; cards with holders come first."""
     if len(cards) <= MAX_CARDS:
         return tuple(cards)
-    kept = sorted(cards, key=lambda card: (card.is_free, *_order(card)))[:MAX_CARDS]
-    return tuple(sorted(kept, key=_order))
+    kept = sorted(cards, key=lambda card: (card.is_free, *card.order()))[:MAX_CARDS]
+    return tuple(sorted(kept, key=LedgerCard.order))
 
 
 def _renamed(ledger: Ledger, now: Mapping[str, LedgerCard]) -> list[LedgerCard]:
@@ -60,8 +56,10 @@ def _names(ledger: Ledger, now: Mapping[str, LedgerCard]) -> dict[str, str]:
     """
     known = {card.id for card in ledger.cards}
     gone = [card for card in ledger.cards if card.id not in now and _is_real(ledger.node, card)]
-    gone.sort(key=lambda card: (not card.healthy, *_order(card)))
-    new = sorted((c for c in now.values() if c.id not in known and _is_real(ledger.node, c)), key=_order)
+    gone.sort(key=lambda card: (not card.healthy, *card.order()))
+    new = sorted(
+        (c for c in now.values() if c.id not in known and _is_real(ledger.node, c)), key=LedgerCard.order
+    )
     names: dict[str, str] = {}
     for by_index in (True, False):
         for old in gone:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from croupier.core.ledger import holder as holder_names
 from croupier.core.ledger.ledger import Ledger
 from croupier.core.model.card import Grant, LedgerCard
 
@@ -81,10 +82,9 @@ def _sum(ledger: Ledger, *modes: str) -> FreeOfTotal:
 def holder_summaries(ledger: Ledger) -> Iterator[HolderSummary]:
     """All holders, sorted by name."""
     for holder in sorted(ledger.holders()):
-        namespace, name, *uid = holder.split("/")
         yield HolderSummary(
-            pod=f"{namespace}/{name}",
-            uid=uid[0] if uid else "",
+            pod=holder_names.pod_key(holder),
+            uid=holder_names.uid(holder),
             node=ledger.node,
             grant=ledger.grant(holder),
             held=holder in ledger.held,

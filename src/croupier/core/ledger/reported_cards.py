@@ -91,7 +91,7 @@ def from_report(report: NodeCardReport, in_use: Iterable[CardGrant] = ()) -> Cou
         return CountedCards((), (f"node {report.node}: {error}",))
     if not report.present or report.silent:
         cards = [replace(card, healthy=False) for card in cards]
-    cards.sort(key=lambda card: (card.index, card.id))
+    cards.sort(key=LedgerCard.order)
     if len(cards) <= MAX_CARDS:
         return CountedCards(tuple(cards))
     trouble = f"node {report.node} reports more than {MAX_CARDS} cards; the others are ignored"

@@ -32,7 +32,7 @@ class CardNames:
 
 
 def card_names(node: str, cards: Iterable[LedgerCard]) -> CardNames:
-    listed = sorted(cards, key=lambda card: (card.index, card.id), reverse=True)
+    listed = sorted(cards, key=LedgerCard.order, reverse=True)
     return CardNames(
         node=node,
         cards=frozenset(card.id for card in listed),

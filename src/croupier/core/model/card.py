@@ -58,6 +58,10 @@ class LedgerCard:
         """The card has no holder."""
         return not self.holders and not any(slot.holder for slot in self.slots)
 
+    def order(self) -> tuple[int, str]:
+        """Sort key of the cards of a node."""
+        return self.index, self.id
+
     def free_slots(self, profile: str = "") -> tuple[MigSlot, ...]:
         """Slots left for a new holder, of one profile or of all."""
         if not self.healthy:

@@ -54,10 +54,6 @@ def _rank(state: _LeftAfter, strategy: Strategy) -> Rank:
     return state.loss, state.untouched, state.total
 
 
-def _order(card: LedgerCard) -> tuple[int, str]:
-    return card.index, card.id
-
-
 def shares(
     cards: Sequence[LedgerCard], *, count: int, percent: int, strategy: Strategy
 ) -> CardSelection | None:
@@ -132,7 +128,7 @@ def slices(cards: Sequence[LedgerCard], *, count: int, strategy: Strategy) -> Ca
     free = {card.id: card.free for card in cards}
     if sum(free.values()) < count:
         return None
-    ordered = sorted(cards, key=_order)
+    ordered = sorted(cards, key=LedgerCard.order)
     select = _spread_slices if strategy == "Spread" else _packed_slices
     given = select(ordered, dict(free), count=count, strategy=strategy)
     worth = fragmentation.SLICES_WORTH
@@ -190,7 +186,7 @@ def slots(
     cards: Sequence[LedgerCard], *, profile: str, count: int, strategy: Strategy
 ) -> CardSelection | None:
     """`count` MIG devices of one profile (any profile if empty) on one or several cards."""
-    healthy = sorted((card for card in cards if card.healthy), key=_order)
+    healthy = sorted((card for card in cards if card.healthy), key=LedgerCard.order)
     free = {card.id: available for card in healthy if (available := _free_slots(card, profile))}
     if sum(map(len, free.values())) < count:
         return None

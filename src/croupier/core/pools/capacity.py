@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from croupier.core.claims import rebuild
+from croupier.core.ledger import holder as holder_names
 from croupier.core.model import name_list
 from croupier.core.model.card import LedgerCard
 
@@ -70,10 +70,10 @@ def used_units(card: LedgerCard) -> int:
 def holdings(card: LedgerCard) -> Iterator[str]:
     """`team/trainer holds 50 % of card node-1-0000-65-00-0`, for each holder."""
     for holder, share in sorted(card.holders.items()):
-        yield f"{rebuild.pod_key(holder)} holds {_share(card, share)}card {card.id}"
+        yield f"{holder_names.pod_key(holder)} holds {_share(card, share)}card {card.id}"
     for slot in card.slots:
         if slot.holder:
-            yield f"{rebuild.pod_key(slot.holder)} holds MIG device {slot.id} of card {card.id}"
+            yield f"{holder_names.pod_key(slot.holder)} holds MIG device {slot.id} of card {card.id}"
 
 
 def _share(card: LedgerCard, share: int) -> str:
