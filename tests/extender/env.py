@@ -21,13 +21,13 @@ from croupier.capacity.manager import CapacityManager
 from croupier.core.ledger.ledger import Ledger
 from croupier.core.model.card import Grant, LedgerCard
 from croupier.core.model.card_name import indexed_id
-from croupier.extender import scheduler_config
-from croupier.extender.scheduler_config import SchedulerConfigOptions
 from croupier.extender.server import Extender, ExtenderDependencies
 from croupier.extender.service import ExtenderOptions
 from croupier.kube.client.api_client import EVERYTHING, Client, DeleteOptions, Selection
 from croupier.kube.client.errors import NotFound
 from croupier.kube.serving.http_server import TLS, Address, ListenOptions
+from croupier.ops import scheduler_config
+from croupier.ops.scheduler_config import SchedulerConfigOptions
 from croupier_lab import controlplane, fleet, nodes, ports, process
 from croupier_lab.controlplane import SCHEDULER
 from croupier_lab.lab import Lab
