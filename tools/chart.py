@@ -26,7 +26,7 @@ from croupier.admission import configurations, mark_policy, protection
 from croupier.admission.configurations import ServiceTarget, WebhookConfigurationOptions
 from croupier.api import crds
 from croupier.core.nodes.bootstrap import DCGM, GFD
-from croupier.extender import scheduler_config
+from croupier.ops import scheduler_config
 from croupier.ops.uninstall import SCHEDULER
 from croupier_lab import binaries
 from croupier_lab.binaries import BinarySources

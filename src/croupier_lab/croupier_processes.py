@@ -18,8 +18,8 @@ from croupier.admission import mark_policy
 from croupier.api import crds
 from croupier.capacity.manager import CapacityManagerKind
 from croupier.core.pods.request_parser import GPU, LEDGER
-from croupier.extender import scheduler_config
-from croupier.extender.scheduler_config import SchedulerConfigOptions
+from croupier.ops import scheduler_config
+from croupier.ops.scheduler_config import SchedulerConfigOptions
 from croupier_lab import controlplane, kubeconfig, ports, process, shared_cluster
 from croupier_lab.controlplane import SCHEDULER
 from croupier_lab.errors import LabError

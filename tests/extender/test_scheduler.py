@@ -9,8 +9,8 @@ from croupier.api import kinds
 from croupier.core.claims.claim import CardClaim
 from croupier.core.ledger.ledger import HoldTerms
 from croupier.core.model.card_request import CardShares
-from croupier.extender.scheduler_config import SchedulerConfigOptions, SchedulerTLSFiles
 from croupier.kube.serving.http_server import TLS
+from croupier.ops.scheduler_config import SchedulerConfigOptions, SchedulerTLSFiles
 from croupier_lab import certificates, ports, process
 from croupier_lab.certificates import CertificateSubject
 from croupier_lab.lab import Lab

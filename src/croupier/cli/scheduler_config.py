@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import typer
 
+from croupier.cli import manifest as reading
 from croupier.cli import terminal
 
 if TYPE_CHECKING:
-    from croupier.cli.scheduler_steps import SchedulerFiles
+    from croupier.ops.scheduler_steps import SchedulerFiles
 
 URL = "http://127.0.0.1:9440"
 ClusterKind = Literal["", "kubeadm", "k3s", "managed"]
@@ -113,9 +114,9 @@ def scheduler_config(
     \b
     croupier scheduler-config --scheduler-name gpu-scheduler    a second scheduler
     """
-    from croupier.cli import scheduler_steps
-    from croupier.extender.scheduler_config import InvalidSchedulerOptions, SchedulerConfigOptions
-    from croupier.extender.scheduler_manifests import InvalidManifest, SecondScheduler
+    from croupier.ops import scheduler_steps
+    from croupier.ops.scheduler_config import InvalidSchedulerOptions, SchedulerConfigOptions
+    from croupier.ops.scheduler_manifests import KUBECONFIGS, InvalidManifest, SecondScheduler
 
     if where not in get_args(ClusterKind):
         terminal.usage_error(f"--for {where}: must be kubeadm, k3s or managed.")
@@ -129,7 +130,7 @@ def scheduler_config(
         terminal.usage_error("--manifest requires --for kubeadm and --write.")
     wish = SchedulerConfigOptions(
         url=url,
-        kubeconfig=kubeconfig_path or _kubeconfig(where),
+        kubeconfig=kubeconfig_path or KUBECONFIGS.get(where, ""),
         files=files,
         scheduler_name=scheduler_name or ("croupier-scheduler" if managed else "default-scheduler"),
         leader_elect=leader_elect,
@@ -141,16 +142,19 @@ def scheduler_config(
     second = SecondScheduler(
         image, extender_image, tls_secret, namespace=namespace, capacity_manager=capacity_manager
     )
+    static_pod = (
+        None if manifest is None else next(iter(reading.documents(manifest, "--manifest")), None) or {}
+    )
     try:
-        made = scheduler_steps.prepare(where, wish, second, file=str(write or ""), manifest=manifest)
+        made = scheduler_steps.prepare(where, wish, second, file=str(write or ""), static_pod=static_pod)
     except (InvalidSchedulerOptions, InvalidManifest) as bad:
         terminal.usage_error(f"{bad}.")
     _output(made, write)
 
 
 def _files(where: str, named: tuple[str, str, str], secret: str) -> Any:
-    from croupier.extender.scheduler_config import SchedulerTLSFiles
-    from croupier.extender.scheduler_manifests import TLS_FOLDER
+    from croupier.ops.scheduler_config import SchedulerTLSFiles
+    from croupier.ops.scheduler_manifests import TLS_FOLDER
 
     if any(named) and not all(named):
         terminal.usage_error("--ca, --cert and --key must be set together.")
@@ -159,15 +163,8 @@ def _files(where: str, named: tuple[str, str, str], secret: str) -> Any:
     return SchedulerTLSFiles(*named) if all(named) else None
 
 
-def _kubeconfig(where: str) -> str:
-    """The kubeconfig to put into the file: kube-scheduler ignores --kubeconfig when --config is set."""
-    from croupier.extender.scheduler_manifests import K3S_KUBECONFIG, KUBEADM_KUBECONFIG
-
-    return {"kubeadm": KUBEADM_KUBECONFIG, "k3s": K3S_KUBECONFIG}.get(where, "")
-
-
 def _output(made: "SchedulerFiles", write: Path | None) -> None:
-    from croupier.cli import scheduler_steps
+    from croupier.ops import scheduler_steps
 
     text = "---\n".join(scheduler_steps.as_yaml(document) for document in made.documents)
     if write is None:
@@ -191,26 +188,15 @@ def _output(made: "SchedulerFiles", write: Path | None) -> None:
 def _managed_resources(kubeconfig: Path | None) -> tuple[str, ...]:
     import asyncio
 
-    from croupier.extender.scheduler_config import SchedulerConfigOptions
+    from croupier.ops.scheduler_config import SchedulerConfigOptions
 
     discovered = asyncio.run(_cluster_resources(kubeconfig)) if kubeconfig else set()
     return tuple({*SchedulerConfigOptions().resources, *discovered})
 
 
 async def _cluster_resources(kubeconfig: Path) -> set[str]:
-    """GPU resources of the cluster's nodes and pools."""
-    from croupier.api import kinds
-    from croupier.extender import scheduler_config
     from croupier.kube.client import api_client, config
-    from croupier.kube.client.errors import NotFound
+    from croupier.ops import scheduler_config
 
-    names: set[str] = set()
     async with api_client.connect(config.load(kubeconfig)) as api:
-        for node in (await api.list(kinds.NODES)).items:
-            names |= node.status.allocatable.keys()
-        try:
-            pools = (await api.list(kinds.GPU_POOLS)).items
-        except NotFound:  # the kind is not installed
-            pools = []
-    names |= {pool.spec.resource.name or f"gpu.deckhouse.io/{pool.metadata.name}" for pool in pools}
-    return scheduler_config.card_resources(names)
+        return await scheduler_config.card_resources(api)

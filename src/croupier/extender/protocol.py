@@ -24,6 +24,9 @@ _NAMES: Final = {
     "failed_and_unresolvable_nodes": "FailedAndUnresolvableNodes",
 }
 
+FILTER: Final = "filter"
+BIND: Final = "bind"
+
 
 def _spelled(name: str) -> str:
     return _NAMES.get(name, name.capitalize())

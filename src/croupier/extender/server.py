@@ -18,9 +18,9 @@ from croupier.extender import service
 from croupier.extender.binder import Binder
 from croupier.extender.metrics import ExtenderMetrics
 from croupier.extender.node_ranking import NodeRanking
+from croupier.extender.protocol import BIND, FILTER
 from croupier.extender.requeue import RefusedPodRequeuer
 from croupier.extender.response_pacing import ResponsePacer
-from croupier.extender.scheduler_config import BIND, FILTER
 from croupier.extender.service import ExtenderAnswer, ExtenderOptions, ExtenderService
 from croupier.kube.client.api_client import Client
 from croupier.kube.client.clock import Clock, SystemClock

@@ -1,1 +1,1 @@
-"""What operators run against an installation: doctor, uninstall."""
+"""What operators run against an installation: doctor, uninstall, scheduler-config."""

@@ -7,17 +7,18 @@ omitting `gpu.mps.io/ledger`. Other pods do not depend on the extender, so `igno
 were true, the scheduler would bind pods without a hold whenever the extender does not answer.
 """
 
-from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from croupier.api import kinds
 from croupier.core.pods import request_parser
 from croupier.core.pods.request_parser import GPU, LEDGER, PERCENT
+from croupier.extender.protocol import BIND, FILTER
+from croupier.kube.client.api_client import Client
+from croupier.kube.client.errors import NotFound
 from croupier.kube.serving import http_server
-
-FILTER: Final = "filter"
-BIND: Final = "bind"
 
 DEFAULT_URL: Final = "http://127.0.0.1:9440"
 DEFAULT_SCHEDULER: Final = "default-scheduler"
@@ -91,9 +92,13 @@ def extender(options: SchedulerConfigOptions) -> dict[str, Any]:
     }
 
 
-def card_resources(resources: Iterable[str]) -> set[str]:
-    """The resources of a cluster that request cards and that the scheduler counts, too."""
-    return {name for name in resources if request_parser.is_card_resource(name)} - set(EXTENDER_RESOURCES)
+async def card_resources(api: Client) -> set[str]:
+    """Resources of nodes and pools of the cluster that request cards and that the scheduler counts, too."""
+    names = {name for node in (await api.list(kinds.NODES)).items for name in node.status.allocatable}
+    with suppress(NotFound):  # the kind is not installed
+        for pool in (await api.list(kinds.GPU_POOLS)).items:
+            names.add(pool.spec.resource.name or f"gpu.deckhouse.io/{pool.metadata.name}")
+    return {name for name in names if request_parser.is_card_resource(name)} - set(EXTENDER_RESOURCES)
 
 
 def _tls(files: SchedulerTLSFiles) -> dict[str, str]:

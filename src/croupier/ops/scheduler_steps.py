@@ -7,10 +7,9 @@ from typing import Any
 
 import yaml
 
-from croupier.cli import manifest as reading
-from croupier.extender import scheduler_config, scheduler_manifests
-from croupier.extender.scheduler_config import SchedulerConfigOptions
-from croupier.extender.scheduler_manifests import SecondScheduler
+from croupier.ops import scheduler_config, scheduler_manifests
+from croupier.ops.scheduler_config import SchedulerConfigOptions
+from croupier.ops.scheduler_manifests import SecondScheduler
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,23 +23,23 @@ class SchedulerFiles:
 
 
 def prepare(
-    where: str, wish: SchedulerConfigOptions, second: SecondScheduler, *, file: str, manifest: Path | None
+    where: str, wish: SchedulerConfigOptions, second: SecondScheduler, *, file: str, static_pod: Any = None
 ) -> SchedulerFiles:
+    """`static_pod` is the manifest of kubeadm's scheduler, of which a changed copy is made."""
     if where == "managed":
         return SchedulerFiles(scheduler_manifests.second_scheduler(wish, second), _managed_steps(wish))
     config = scheduler_config.configuration(wish)
     if where == "kubeadm":
-        return _kubeadm(config, wish, file or scheduler_manifests.KUBEADM_FILE, manifest)
+        return _kubeadm(config, wish, file or scheduler_manifests.KUBEADM_FILE, static_pod)
     if where == "k3s":
         return SchedulerFiles([config], _k3s_steps(file or scheduler_manifests.K3S_FILE))
     return SchedulerFiles([config])
 
 
-def _kubeadm(config: Any, wish: SchedulerConfigOptions, file: str, manifest: Path | None) -> SchedulerFiles:
+def _kubeadm(config: Any, wish: SchedulerConfigOptions, file: str, static_pod: Any) -> SchedulerFiles:
     extra_files, replaced = {}, ""
-    if manifest is not None:
-        (pod, *_) = reading.documents(manifest, "--manifest") or [None]
-        extra_files = {"kube-scheduler.yaml": scheduler_manifests.kubeadm_manifest(pod, wish, file)}
+    if static_pod is not None:
+        extra_files = {"kube-scheduler.yaml": scheduler_manifests.kubeadm_manifest(static_pod, wish, file)}
         replaced = f"{Path(file).parent}/kube-scheduler.yaml"
     return SchedulerFiles([config], _kubeadm_steps(wish, file, replaced), extra_files)
 

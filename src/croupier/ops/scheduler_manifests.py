@@ -13,8 +13,8 @@ from typing import Any, Final
 import yaml
 
 from croupier.api.meta import PART_OF
-from croupier.extender import scheduler_config
-from croupier.extender.scheduler_config import InvalidSchedulerOptions, SchedulerConfigOptions
+from croupier.ops import scheduler_config
+from croupier.ops.scheduler_config import InvalidSchedulerOptions, SchedulerConfigOptions
 
 KUBEADM_FOLDER: Final = "/etc/kubernetes/croupier"
 KUBEADM_FILE: Final = f"{KUBEADM_FOLDER}/scheduler.yaml"
@@ -22,6 +22,8 @@ KUBEADM_KUBECONFIG: Final = "/etc/kubernetes/scheduler.conf"
 KUBEADM_MANIFEST: Final = "/etc/kubernetes/manifests/kube-scheduler.yaml"
 K3S_FILE: Final = "/var/lib/rancher/k3s/server/croupier-scheduler.yaml"
 K3S_KUBECONFIG: Final = "/var/lib/rancher/k3s/server/cred/scheduler.kubeconfig"
+KUBECONFIGS: Final = {"kubeadm": KUBEADM_KUBECONFIG, "k3s": K3S_KUBECONFIG}
+"""The kubeconfig to put into the file: kube-scheduler ignores --kubeconfig when --config is set."""
 K3S_CONFIG: Final = "/etc/rancher/k3s/config.yaml.d/croupier.yaml"
 SECOND_SCHEDULER_NAME: Final = "croupier-scheduler"
 NAMESPACE: Final = "d8-gpu-operator"
