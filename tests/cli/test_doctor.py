@@ -17,7 +17,7 @@ from croupier.api.core_v1 import micro_time
 from croupier.api.gpu import agent_report
 from croupier.kube.client.api_client import Client
 from croupier.kube.client.errors import ApiError, NotFound
-from croupier.ops import doctor, doctor_permissions
+from croupier.ops import doctor
 from croupier.ops.doctor_webhook import MUTATING, REGISTRATIONS, VALIDATING
 from tests.admission.webhook_env import free_ports
 from tests.cli import env
@@ -46,7 +46,7 @@ async def troubled(api: Client, namespace: str) -> AsyncIterator[str]:
     await _pool(api, "team-a")
     await api.create(kinds.CONFIG_MAPS.raw, _settings(namespace, "logLevel: Loud"))
     await api.create(
-        doctor_permissions.ACCOUNTS, {"metadata": {"name": "croupier-market", "namespace": namespace}}
+        kinds.SERVICE_ACCOUNTS, {"metadata": {"name": "croupier-market", "namespace": namespace}}
     )
     bound = env.pod(namespace, "past-the-ledger")
     bound["spec"]["nodeName"] = node

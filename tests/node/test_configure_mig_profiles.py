@@ -174,7 +174,7 @@ async def test_a_timeout_is_reported_with_what_the_node_waits_for(script, two):
         ended = await script.run("small", "--selector", script.selector, "--timeout", "1")
 
     assert ended.code == 1
-    assert f"{slow.node}: not done within 1 s: card" in ended.err
+    assert f"{slow.node}: not applied within 1 s: card" in ended.err
     assert f"{silent.node}: no reaction within 1 s; is `croupier node` running there?" in ended.err
 
 
