@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from croupier.api.gpu.device import STATE_OF_PHASE
 from croupier.core.cards import lifecycle
-from croupier.core.cards.lifecycle import CLEAN, STATES, CardFacts, CardPhase, CardTrouble, Occupancy
+from croupier.core.cards.lifecycle import CLEAN, CardFacts, CardPhase, CardTrouble, Occupancy
 
 PHASES: tuple[CardPhase, ...] = get_args(CardPhase)
 POOLS = ("", "team-a", "team-b")
@@ -105,10 +104,6 @@ def test_an_obstacle_keeps_a_card_out_of_pools(phase, facts):
     joined = bool(steps) and steps[-1].pool == "team-a"
 
     assert joined == (told == "")
-
-
-def test_states_are_those_of_the_api():
-    assert STATES == STATE_OF_PHASE
 
 
 PATHS = {

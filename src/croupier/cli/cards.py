@@ -93,9 +93,9 @@ _NO_CARDS = "The cluster has no GPUDevice: is `croupier node` running on the nod
 def _check_state(state: str | None) -> None:
     from typing import get_args
 
-    from croupier.api.gpu.device import DeviceState
+    from croupier.core.cards.lifecycle import CardState
 
-    terminal.check_choice("--state", state, get_args(DeviceState))
+    terminal.check_choice("--state", state, get_args(CardState))
 
 
 def find(devices: "Iterable[GPUDevice]", name: str) -> "GPUDevice":

@@ -1,12 +1,15 @@
 """GPUDevice: one object per GPU card with its hardware, its health and its pool."""
 
 from datetime import datetime
-from typing import Annotated, ClassVar, Final, Literal, TypeAlias
+from typing import Annotated, ClassVar, Final, TypeAlias
 
 from msgspec import Meta, field
 
 from croupier.api.meta import Conditions, MIGProfile, NodeName, ObjectMeta
 from croupier.api.wire import ATOMIC_MAP, INT32, INT64, Rule, Wire, cel_map, matches, rule
+from croupier.core.cards.features import MigStrategy
+from croupier.core.cards.lifecycle import STATES, CardPhase, CardState
+from croupier.core.nodes.layout_plan import LayoutStepState
 
 ASSIGNMENT: Final = "gpu.deckhouse.io/assignment"
 IGNORE: Final = "gpu.deckhouse.io/ignore"
@@ -20,24 +23,6 @@ OCCUPIED_REASONS: Final = ("Free", "Withdrawn", "Reserved", "InUse")
 """Withdrawn: the card has no holders, and the ledger allocates nothing on it."""
 VANISHED: Final = "Vanished"
 """The condition of a card that has left the PCI bus. Its GPUDevice is deleted once it has no holders."""
-
-DeviceState: TypeAlias = Literal["Unassigned", "Reserved", "Assigned", "Faulted"]
-DevicePhase: TypeAlias = Literal[
-    "Discovered", "Validating", "Ready", "PendingAssignment", "Assigned", "Reserved", "InUse", "Faulted"
-]
-MIGStrategy: TypeAlias = Literal["None", "Single", "Mixed"]
-PartitioningState: TypeAlias = Literal["Applied", "Waiting", "Changing", "Failed", "Drifted"]
-
-STATE_OF_PHASE: Final[dict[DevicePhase, DeviceState]] = {
-    "Discovered": "Unassigned",
-    "Validating": "Unassigned",
-    "Ready": "Unassigned",
-    "PendingAssignment": "Unassigned",
-    "Assigned": "Assigned",
-    "Reserved": "Reserved",
-    "InUse": "Reserved",
-    "Faulted": "Faulted",
-}
 
 InventoryID: TypeAlias = Annotated[
     str,
@@ -153,7 +138,7 @@ class MIG(Wire, frozen=True, kw_only=True):
 
     capable: bool = False
     """Whether the card supports MIG."""
-    strategy: MIGStrategy | None = None
+    strategy: MigStrategy | None = None
     """How MIG resources are named on the node: None, Single or Mixed."""
     profiles_supported: Annotated[tuple[MIGProfile, ...], Meta(max_length=64)] = ()
     """The names of the supported MIG profiles."""
@@ -233,13 +218,13 @@ class DevicePartitioning(Wire, frozen=True, kw_only=True):
     """The MIG devices on the card."""
     target: Annotated[str, Meta(max_length=253)] = ""
     """The requested partitioning, for example 2g.20gb:2,3g.30gb:1, or whole. Unset if none is requested."""
-    state: PartitioningState = "Applied"
+    state: LayoutStepState = "Applied"
     """The state of a repartitioning: Applied, Waiting (for holders to leave), Changing, Failed or Drifted."""
     message: Annotated[str, Meta(max_length=1024)] = ""
     """A human-readable explanation of why the requested partitioning is not applied."""
 
 
-_STATE_OF_THIS_PHASE: Final = f"{cel_map(STATE_OF_PHASE)}[self.phase]"
+_STATE_OF_THIS_PHASE: Final = f"{cel_map(STATES)}[self.phase]"
 
 
 class GPUDeviceStatus(Wire, frozen=True, kw_only=True):
@@ -265,9 +250,9 @@ class GPUDeviceStatus(Wire, frozen=True, kw_only=True):
     """Whether Croupier manages the card. It is false if the node's label excludes the node."""
     auto_attach: bool | None = None
     """Whether the card joins a matching pool without the assignment annotation."""
-    state: DeviceState | None = None
+    state: CardState | None = None
     """The state of the card: Unassigned, Assigned (to a pool), Reserved (for a pod) or Faulted."""
-    phase: DevicePhase | None = None
+    phase: CardPhase | None = None
     """A more detailed form of the state."""
     pool_ref: Annotated[PoolReference, ATOMIC_MAP] | None = None
     """The pool that the card belongs to."""

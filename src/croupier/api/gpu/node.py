@@ -1,24 +1,22 @@
 """GPUNodeInventory: one object per node with its GPU cards, its driver, and whether they are usable."""
 
 from datetime import datetime
-from typing import Annotated, Final, Literal, TypeAlias
+from typing import Annotated, Final
 
 from msgspec import Meta
 
-from croupier.api.gpu.device import Count, DeviceState, InventoryID, Text
+from croupier.api.gpu.device import Count, InventoryID, Text
 from croupier.api.meta import Conditions, ObjectMeta
 from croupier.api.wire import ATOMIC_MAP, Wire
+from croupier.core.cards.lifecycle import CardState
+from croupier.core.nodes.bootstrap import BootstrapPhase
+from croupier.core.pools.assignment import PendingReason
 
 INCOMPLETE: Final = "InventoryIncomplete"
 """The condition of a node whose cards are not fully known. None of its cards joins a pool."""
 MANAGED_DISABLED: Final = "ManagedDisabled"
 AGENT_SILENT: Final = "AgentSilent"
 """The condition of a node whose agent stopped sending heartbeats. Its cards are not allocated."""
-
-BootstrapPhase: TypeAlias = Literal[
-    "Disabled", "Validating", "ValidatingFailed", "GFD", "Monitoring", "Ready"
-]
-PendingReason: TypeAlias = Literal["AwaitingApproval", "NoPoolMatched", "OutOfSelector", "Declined"]
 
 
 class InventoryDevice(Wire, frozen=True, kw_only=True):
@@ -32,7 +30,7 @@ class InventoryDevice(Wire, frozen=True, kw_only=True):
     """The model name of the card."""
     memory_mib: Count | None = None
     """The memory of the card in MiB."""
-    state: DeviceState | None = None
+    state: CardState | None = None
     """The state of the card's GPUDevice."""
 
 

@@ -4,9 +4,10 @@ from typing import Annotated, ClassVar, Final, Literal, TypeAlias
 
 from msgspec import Meta, field
 
-from croupier.api.gpu.device import Count, DeviceState, InventoryID, Text
+from croupier.api.gpu.device import Count, InventoryID, Text
 from croupier.api.meta import DNS_LABEL, DNS_NAME, Conditions, Labels, LabelSelector, MIGProfile, ObjectMeta
 from croupier.api.wire import ATOMIC_MAP, INT32, Rule, Wire, cel_map, cel_rules, matches, rule
+from croupier.core.cards.lifecycle import CardState
 from croupier.core.model.sharing import PoolMode
 
 POOL_FINALIZER: Final = "gpupool-controller.deckhouse.io/finalizer"
@@ -264,7 +265,7 @@ class PoolDevice(Wire, frozen=True, kw_only=True):
     """The inventoryID of the card."""
     node: Text = ""
     """The name of the card's node."""
-    state: DeviceState | None = None
+    state: CardState | None = None
     """The state of the card's GPUDevice."""
 
 

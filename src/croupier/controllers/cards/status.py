@@ -5,12 +5,13 @@ from datetime import datetime
 from typing import Final
 
 from croupier.api.gpu import GPUDevice, GPUNodeInventory
-from croupier.api.gpu.device import STATE_OF_PHASE, GPUDeviceStatus, PoolReference
+from croupier.api.gpu.device import GPUDeviceStatus, PoolReference
 from croupier.api.gpu.node import AssignedPool, GPUNodeInventoryStatus, NodePools, PendingPool
 from croupier.api.gpu.pool import RESOURCE_PREFIX
 from croupier.controllers.shared import conditions
 from croupier.core.cards import card_decision
 from croupier.core.cards.card_decision import CONDITIONS, CardDecision
+from croupier.core.cards.lifecycle import STATES
 
 MAX_LINES: Final = 64
 UNASSIGNED: Final = "UnassignedDevice"
@@ -19,7 +20,7 @@ UNASSIGNED: Final = "UnassignedDevice"
 def desired_device(found: GPUDevice, decision: CardDecision, now: datetime) -> GPUDeviceStatus:
     return GPUDeviceStatus(
         phase=decision.phase,
-        state=STATE_OF_PHASE[decision.phase],
+        state=STATES[decision.phase],
         pool_ref=PoolReference(name=decision.pool, resource=resource(decision.pool))
         if decision.pool
         else None,

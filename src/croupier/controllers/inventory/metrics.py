@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from croupier.api.gpu import GPUDevice, GPUNodeInventory
-from croupier.api.gpu.device import DeviceState
+from croupier.core.cards.lifecycle import CardState
 from croupier.kube.cache.store import Store
 
 
@@ -35,8 +35,8 @@ class InventoryMetrics:
         )
         nodes = {name for name, _ in counts} | {inventory.metadata.name for inventory in self._inventories}
         for node in sorted(nodes - {""}):
-            total.add_metric([node], sum(counts[node, state] for state in get_args(DeviceState)))
-            for state in get_args(DeviceState):
+            total.add_metric([node], sum(counts[node, state] for state in get_args(CardState)))
+            for state in get_args(CardState):
                 by_state.add_metric([node, state], counts[node, state])
         yield total
         yield by_state
