@@ -10,9 +10,9 @@ from typing import Any
 import yaml
 
 from croupier.api import kinds
+from croupier.api.kinds import MODULE_CONFIGS
 from croupier.kube.client.api_client import Selection
 from croupier.kube.client.errors import ApiError
-from croupier.wiring.live_settings import MODULE_CONFIGS
 from croupier_lab import probe
 from croupier_lab.probe import Endpoint
 from tests.install import fake_cert_manager, rendering

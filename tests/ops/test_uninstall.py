@@ -16,8 +16,7 @@ from croupier.kube.client import api_client, config
 from croupier.kube.client.api_client import Client
 from croupier.kube.client.clock import SystemClock
 from croupier.kube.client.errors import NotFound
-from croupier.ops.doctor import DEPLOYMENTS
-from croupier.ops.doctor_webhook import BINDINGS, MUTATING, POLICIES, REGISTRATIONS, VALIDATING
+from croupier.ops.doctor_webhook import MUTATING, REGISTRATIONS, VALIDATING
 from croupier_lab import shared_cluster
 from croupier_lab.controlplane import COMPONENTS
 from croupier_lab.lab import Lab
@@ -39,7 +38,7 @@ async def settle(api: Client, lab: Lab) -> None:
     lab.kubectl("wait", "--for=create", "serviceaccount/default", f"--namespace={OURS}", "--timeout=60s")
     lab.kubectl("wait", "--for=create", "serviceaccount/default", "--timeout=60s")
     await _node(api)
-    await api.create(DEPLOYMENTS, _deployment())
+    await api.create(kinds.DEPLOYMENTS, _deployment())
     await _lease(api, "croupier-scheduler", "the second scheduler")
     secret = {"name": "croupier-webhook-tls", "namespace": OURS}
     await api.create(kinds.SECRETS.raw, {"metadata": secret})
@@ -177,10 +176,10 @@ async def _nothing_is_taken_from_under_a_process(api: Client, lab: Lab) -> None:
 async def _ours_is_gone(api: Client) -> None:
     for kind in REGISTRATIONS.values():
         assert await is_gone(api, kind, configurations.NAME)
-    for kind in (POLICIES, BINDINGS):
+    for kind in (kinds.ADMISSION_POLICIES, kinds.ADMISSION_POLICY_BINDINGS):
         names = [item["metadata"]["name"] for item in (await api.list(kind)).items]
         assert not [name for name in names if name.startswith("croupier-")]
-    assert await is_gone(api, DEPLOYMENTS, "gpupool-controller", OURS)
+    assert await is_gone(api, kinds.DEPLOYMENTS, "gpupool-controller", OURS)
     assert await is_gone(api, kinds.GPU_POOLS, "team-a"), "its deletion ended"
     assert await is_gone(api, kinds.CONFIG_MAPS, "gpupool-team-b", OURS)
     for name in ("croupier-pools", "croupier-scheduler"):

@@ -20,7 +20,6 @@ from croupier.kube.client.api_client import Client, Selection
 from croupier.kube.client.errors import NotFound
 from croupier.kube.client.resource import Raw, Resource
 from croupier.kube.controller.events import EVENTS
-from croupier.wiring import live_settings
 from croupier.wiring.live_settings import InvalidSettings, LiveSettings, SettingsWatcher
 from croupier.wiring.webhook import DISABLED, DisabledGate
 from tests.admission.webhook_env import free_port
@@ -155,7 +154,7 @@ async def _is_gone(api: Client) -> bool:
 
 
 async def switch(api: Client, on: bool, **wanted: Any) -> None:
-    await api.apply(live_settings.MODULE_CONFIGS, _module(enabled=on, settings=wanted), force=True)
+    await api.apply(kinds.MODULE_CONFIGS, _module(enabled=on, settings=wanted), force=True)
 
 
 @pytest.mark.usefixtures("modules")
@@ -259,14 +258,14 @@ def test_a_disabled_webhook_refuses_access_to_pools_and_changes_nothing():
 
 
 def _module(**spec: Any) -> dict[str, Any]:
-    kind = live_settings.MODULE_CONFIGS
+    kind = kinds.MODULE_CONFIGS
     about = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": "gpu-operator"}}
     return {**about, "spec": {"version": 1, **spec}}
 
 
 async def _can_make(api: Client) -> bool:
     try:
-        await api.apply(live_settings.MODULE_CONFIGS, _module(enabled=True), force=True)
+        await api.apply(kinds.MODULE_CONFIGS, _module(enabled=True), force=True)
     except NotFound:
         return False
     return True

@@ -15,7 +15,7 @@ from croupier.api.core_v1 import (
 from croupier.api.gpu import GPUDevice, GPUNodeInventory, GPUPool
 from croupier.api.mbcas import PodAllocation
 from croupier.api.mps import NodeReservation, Reservation
-from croupier.kube.client.resource import Resource
+from croupier.kube.client.resource import Raw, Resource
 
 PODS: Final = Resource("", "v1", "pods", "Pod", True, Pod)
 NODES: Final = Resource("", "v1", "nodes", "Node", False, Node)
@@ -39,6 +39,37 @@ VALIDATING_WEBHOOKS: Final = Resource(
     WebhookConfiguration,
 )
 LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease", True, Lease)
+SERVICE_ACCOUNTS: Final[Resource[Raw]] = Resource("", "v1", "serviceaccounts", "ServiceAccount", True, dict)
+DEPLOYMENTS: Final[Resource[Raw]] = Resource("apps", "v1", "deployments", "Deployment", True, dict)
+DAEMON_SETS: Final[Resource[Raw]] = Resource("apps", "v1", "daemonsets", "DaemonSet", True, dict)
+CUSTOM_RESOURCE_DEFINITIONS: Final[Resource[Raw]] = Resource(
+    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", False, dict
+)
+ADMISSION_POLICIES: Final[Resource[Raw]] = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "validatingadmissionpolicies",
+    "ValidatingAdmissionPolicy",
+    False,
+    dict,
+)
+ADMISSION_POLICY_BINDINGS: Final[Resource[Raw]] = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "validatingadmissionpolicybindings",
+    "ValidatingAdmissionPolicyBinding",
+    False,
+    dict,
+)
+SUBJECT_ACCESS_REVIEWS: Final[Resource[Raw]] = Resource(
+    "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", False, dict
+)
+SELF_SUBJECT_ACCESS_REVIEWS: Final[Resource[Raw]] = Resource(
+    "authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", False, dict
+)
+MODULE_CONFIGS: Final[Resource[Raw]] = Resource(
+    "deckhouse.io", "v1alpha1", "moduleconfigs", "ModuleConfig", False, dict
+)
 EVENTS: Final = Resource("events.k8s.io", "v1", "events", "Event", True, Event)
 
 RESERVATIONS: Final = Resource("mps.nvidia.com", "v1", "reservations", "Reservation", True, Reservation)

@@ -63,7 +63,7 @@ async def _run_checks(
 
     from croupier.ops import doctor as wired
 
-    installation = await wired.connect_to(api, namespace, cluster.now())
+    installation = await wired.connect_to(api, namespace)
     results: dict[str, InstallationProblems] = {}
     begun = asyncio.get_running_loop().time()
     for number, name in enumerate(chosen, start=1):

@@ -49,12 +49,13 @@ def uninstall(
     """
     from croupier.core.installation import uninstall_plan
     from croupier.ops import uninstall as wired
+    from croupier.ops.installation import Installation
 
     terminal.check_output(output)
     target = cluster.ClusterTarget(kubeconfig, context)
 
     async def look(api: "Client") -> "tuple[Remnant, ...]":
-        return await wired.remnants(wired.UninstallTarget(api, namespace, wait))
+        return await wired.remnants(Installation(api, namespace, wait))
 
     remnants = cluster.run(target, look)
     going = uninstall_plan.plan(remnants, with_kinds=with_crds)
@@ -69,7 +70,7 @@ def uninstall(
         typer.confirm(f"Remove {len(going)} items? (--dry-run lists them)", abort=True)
 
     async def work(api: "Client") -> None:
-        installation = wired.UninstallTarget(api, namespace, wait)
+        installation = Installation(api, namespace, wait)
         await wired.clear(
             installation, with_kinds=with_crds, told=lambda remnant: typer.echo(f"removed {remnant.where}")
         )

@@ -4,15 +4,13 @@ Nothing is written: the pod that tests the webhook is created with dryRun.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from importlib import metadata
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 
 from croupier.api import crds, kinds, market_report, settings_source, settings_state
-from croupier.api.core_v1 import Lease
 from croupier.api.gpu import agent_report
 from croupier.api.gpu.node import AGENT_SILENT
 from croupier.api.meta import PART_OF_SELECTOR
@@ -34,70 +32,31 @@ from croupier.core.installation.diagnosis_cluster import (
 )
 from croupier.core.nodes.node_conditions import SERVED
 from croupier.core.pods.request_parser import LEDGER, POOL
-from croupier.kube.client.api_client import EVERYTHING, Client, Selection
-from croupier.kube.client.errors import KubeError, NotFound
-from croupier.kube.client.resource import Raw, Resource
+from croupier.kube.client.api_client import Client, Selection
+from croupier.kube.client.errors import KubeError
+from croupier.kube.client.resource import Raw
 from croupier.kube.client.transport import ApiRequest
 from croupier.ops import doctor_permissions, doctor_webhook
-from croupier.wiring import bootstrap, inventory, limits, manager, pools
-from croupier.wiring.live_settings import MODULE_CONFIGS
+from croupier.ops.installation import ELECTIONS, LIMITS, Installation, renew_time
 
 T = TypeVar("T")
 
-DEFINITIONS: Final[Resource[Raw]] = Resource(
-    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", False, dict
-)
-DEPLOYMENTS: Final[Resource[Raw]] = Resource("apps", "v1", "deployments", "Deployment", True, dict)
-DAEMON_SETS: Final[Resource[Raw]] = Resource("apps", "v1", "daemonsets", "DaemonSet", True, dict)
-LIMITS: Final = "croupier-cpu-limits"
-ELECTIONS: Final = {
-    "gpu-inventory-controller": inventory.LEASE,
-    "gpu-bootstrap-controller": bootstrap.LEASE,
-    "gpupool-controller": pools.LEASE,
-    "croupier-ledger": manager.MANAGER_LEASE,
-    LIMITS: limits.LIMITS_LEASE,
-}
-"""Deployments with leader election, and their Leases."""
 SKIPPED_WHILE_DISABLED: Final = ("webhook", "scheduler", "agents", "plugins")
 """Checks that are skipped while Croupier is disabled."""
 SCHEDULER_TIMEOUT: Final = 120.0
 """Seconds after which a scheduler must have set a condition on a pod."""
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedCluster:
-    """The cluster that is checked."""
-
-    api: Client
-    namespace: str
-    now: datetime
-    _listed: dict[str, Any] = field(default_factory=dict)
-
-    async def all(self, resource: Resource[T], selection: Selection = EVERYTHING) -> list[T]:
-        """All objects, listed once; a kind that is not installed has no objects."""
-        key = f"{resource.full_name} {resource.type} {selection}"
-        if key not in self._listed:
-            try:
-                self._listed[key] = list((await self.api.list(resource, selection)).items)
-            except NotFound:
-                self._listed[key] = []
-        items: list[T] = self._listed[key]
-        return items
-
-    def here(self, labels: str | None = None) -> Selection:
-        return Selection(self.namespace, labels=labels)
+Check: TypeAlias = Callable[[Installation], Awaitable[InstallationProblems]]
 
 
-Check: TypeAlias = Callable[[CheckedCluster], Awaitable[InstallationProblems]]
-
-
-async def connect_to(api: Client, namespace: str, now: datetime) -> CheckedCluster:
+async def connect_to(api: Client, namespace: str) -> Installation:
     """Raises if the API server is unreachable, so that this is one error and not one per check."""
     await api.raw(ApiRequest("GET", "/version"))
-    return CheckedCluster(api, namespace, now)
+    return Installation(api, namespace, list_once=True)
 
 
-async def run_check(cluster: CheckedCluster, check: str) -> InstallationProblems:
+async def run_check(cluster: Installation, check: str) -> InstallationProblems:
     """Run one check by its name; a failed request is a complaint, too."""
     try:
         if check in SKIPPED_WHILE_DISABLED and await _is_disabled(cluster):
@@ -107,7 +66,7 @@ async def run_check(cluster: CheckedCluster, check: str) -> InstallationProblems
         return (diagnosis.check_failed(check, str(error)),)
 
 
-async def _versions(cluster: CheckedCluster) -> InstallationProblems:
+async def _versions(cluster: Installation) -> InstallationProblems:
     version = msgspec.json.decode(await cluster.api.raw(ApiRequest("GET", "/version")))
     nodes = await cluster.all(kinds.NODES.raw)
     with_cards = {device.status.node_name for device in await cluster.all(kinds.GPU_DEVICES)}
@@ -127,8 +86,11 @@ async def _versions(cluster: CheckedCluster) -> InstallationProblems:
     )
 
 
-async def _definitions(cluster: CheckedCluster) -> InstallationProblems:
-    installed = {crd["metadata"]["name"]: _definition(crd) for crd in await cluster.all(DEFINITIONS)}
+async def _definitions(cluster: Installation) -> InstallationProblems:
+    installed = {
+        crd["metadata"]["name"]: _definition(crd)
+        for crd in await cluster.all(kinds.CUSTOM_RESOURCE_DEFINITIONS)
+    }
     wanted = {crd["metadata"]["name"]: crd["spec"] for crd in crds.definitions().values()}
     return diagnosis.crds(wanted, installed)
 
@@ -139,14 +101,14 @@ def _definition(crd: Raw) -> InstalledCRD:
     return InstalledCRD(crd["spec"], "Established" in true)
 
 
-async def _processes(cluster: CheckedCluster) -> InstallationProblems:
+async def _processes(cluster: Installation) -> InstallationProblems:
     workloads = [_workload(workload) for workload in await _workloads(cluster)]
     return diagnosis.processes(workloads, cluster.namespace)
 
 
-async def _workloads(cluster: CheckedCluster) -> list[Raw]:
+async def _workloads(cluster: Installation) -> list[Raw]:
     here = cluster.here(PART_OF_SELECTOR)
-    deployments, sets = await cluster.all(DEPLOYMENTS, here), await cluster.all(DAEMON_SETS, here)
+    deployments, sets = await cluster.all(kinds.DEPLOYMENTS, here), await cluster.all(kinds.DAEMON_SETS, here)
     return [{**deployment, "kind": "Deployment"} for deployment in deployments] + [
         {**daemon_set, "kind": "DaemonSet"} for daemon_set in sets
     ]
@@ -169,12 +131,12 @@ def _workload(workload: Raw) -> WorkloadStatus:
     return WorkloadStatus(name, workload["spec"].get("replicas", 1), status.get("readyReplicas", 0))
 
 
-async def _webhook(cluster: CheckedCluster) -> InstallationProblems:
+async def _webhook(cluster: Installation) -> InstallationProblems:
     webhooks = await doctor_webhook.gather(cluster.api, cluster.namespace)
-    return diagnosis_cluster.webhooks(webhooks, cluster.now)
+    return diagnosis_cluster.webhooks(webhooks, cluster.clock.now())
 
 
-async def _scheduler(cluster: CheckedCluster) -> InstallationProblems:
+async def _scheduler(cluster: Installation) -> InstallationProblems:
     leases = {lease.metadata.name: lease for lease in await cluster.all(kinds.LEASES, cluster.here())}
     workloads = {_named(workload).partition("/")[2] for workload in await _workloads(cluster)}
     elected = workloads & ELECTIONS.keys()
@@ -185,7 +147,7 @@ async def _scheduler(cluster: CheckedCluster) -> InstallationProblems:
     in_memory = in_memory_lease.spec.holder_identity if in_memory_lease is not None else ""
     if in_memory:
         renewals[migration.LEASE] = renew_time(in_memory_lease)
-    expired = diagnosis.without_heartbeat(renewals, cluster.now)
+    expired = diagnosis.without_heartbeat(renewals, cluster.clock.now())
     pods = [pod for pod in await cluster.all(kinds.PODS.raw) if _is_marked(pod) and not _is_over(pod)]
     return diagnosis_cluster.scheduling(
         SchedulingFacts(
@@ -193,15 +155,11 @@ async def _scheduler(cluster: CheckedCluster) -> InstallationProblems:
             recorded=len(await cluster.all(kinds.NODE_RESERVATIONS)),
             stale_leases={f"{cluster.namespace}/{name}": since for name, since in expired.items()},
             bypassed=[_key(pod) for pod in pods if _is_bound(pod) and not _has_cards(pod)],
-            waiting=[_key(pod) for pod in pods if not _is_bound(pod) and _is_ignored(pod, cluster.now)],
+            waiting=[
+                _key(pod) for pod in pods if not _is_bound(pod) and _is_ignored(pod, cluster.clock.now())
+            ],
         )
     )
-
-
-def renew_time(lease: Lease | None) -> datetime | None:
-    if lease is None or not lease.spec.renew_time:
-        return None
-    return datetime.fromisoformat(lease.spec.renew_time)
 
 
 def _is_marked(pod: Raw) -> bool:
@@ -232,11 +190,11 @@ def _key(pod: Raw) -> str:
     return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
 
 
-async def _rights(cluster: CheckedCluster) -> InstallationProblems:
+async def _rights(cluster: Installation) -> InstallationProblems:
     return diagnosis_cluster.permissions(await doctor_permissions.missing(cluster.api, cluster.namespace))
 
 
-async def _plugins(cluster: CheckedCluster) -> InstallationProblems:
+async def _plugins(cluster: Installation) -> InstallationProblems:
     wanted: dict[str, set[str]] = {}
     for device in await cluster.all(kinds.GPU_DEVICES):
         status = device.status
@@ -258,7 +216,7 @@ async def _plugins(cluster: CheckedCluster) -> InstallationProblems:
     )
 
 
-async def _ledger(cluster: CheckedCluster) -> InstallationProblems:
+async def _ledger(cluster: Installation) -> InstallationProblems:
     report = await inspection.inspect(cluster.api)
     return diagnosis_cluster.ledger(
         [
@@ -268,7 +226,7 @@ async def _ledger(cluster: CheckedCluster) -> InstallationProblems:
     )
 
 
-async def _agents(cluster: CheckedCluster) -> InstallationProblems:
+async def _agents(cluster: Installation) -> InstallationProblems:
     leases = await cluster.all(kinds.LEASES, cluster.here(agent_report.LEASE_SELECTOR))
     heartbeats = {
         lease.metadata.annotations.get(agent_report.NODE_ANNOTATION, lease.metadata.name): renew_time(lease)
@@ -288,10 +246,13 @@ async def _agents(cluster: CheckedCluster) -> InstallationProblems:
         for lease in trading
     }
     traders = {node: at for node, at in beats.items() if node in nodes}
-    return (*diagnosis.agents(agents, silent, cluster.now), *diagnosis.markets(traders, cluster.now))
+    return (
+        *diagnosis.agents(agents, silent, cluster.clock.now()),
+        *diagnosis.markets(traders, cluster.clock.now()),
+    )
 
 
-async def _pools(cluster: CheckedCluster) -> InstallationProblems:
+async def _pools(cluster: Installation) -> InstallationProblems:
     return diagnosis_cluster.pools(
         [
             PoolConditions(
@@ -303,27 +264,25 @@ async def _pools(cluster: CheckedCluster) -> InstallationProblems:
     )
 
 
-async def _is_disabled(cluster: CheckedCluster) -> bool:
+async def _is_disabled(cluster: Installation) -> bool:
     return any(not settings.enabled for settings in await _settings_found(cluster))
 
 
-async def _settings(cluster: CheckedCluster) -> InstallationProblems:
+async def _settings(cluster: Installation) -> InstallationProblems:
     return diagnosis_cluster.settings(await _settings_found(cluster))
 
 
-async def _settings_found(cluster: CheckedCluster) -> list[SettingsSource]:
-    maps = await cluster.all(kinds.CONFIG_MAPS.raw, _by_name(settings_source.CONFIG_MAP, cluster.namespace))
-    modules = await cluster.all(MODULE_CONFIGS, _by_name(settings_source.MODULE_CONFIG))
+async def _settings_found(cluster: Installation) -> list[SettingsSource]:
+    maps = await cluster.all(kinds.CONFIG_MAPS.raw, cluster.here(name=settings_source.CONFIG_MAP))
+    modules = await cluster.all(
+        kinds.MODULE_CONFIGS, Selection(fields=f"metadata.name={settings_source.MODULE_CONFIG}")
+    )
     name = f"ConfigMap {cluster.namespace}/{settings_source.CONFIG_MAP}"
     module_name = f"ModuleConfig {settings_source.MODULE_CONFIG}"
     return [
         *(_parsed(name, {**config_map, "kind": "ConfigMap"}) for config_map in maps),
         *(_parsed(module_name, {**module, "kind": "ModuleConfig"}) for module in modules),
     ]
-
-
-def _by_name(name: str, namespace: str | None = None) -> Selection:
-    return Selection(namespace, fields=f"metadata.name={name}")
 
 
 def _parsed(where: str, document: Raw) -> SettingsSource:

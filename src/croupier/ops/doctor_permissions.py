@@ -12,15 +12,12 @@ from typing import Final
 
 import msgspec
 
+from croupier.api import kinds
 from croupier.core.installation.diagnosis_cluster import MissingPermission
 from croupier.kube.client import concurrency
 from croupier.kube.client.api_client import Client, Selection
-from croupier.kube.client.resource import Raw, Resource
+from croupier.kube.client.resource import Raw
 
-REVIEWS: Final[Resource[Raw]] = Resource(
-    "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", False, dict
-)
-ACCOUNTS: Final[Resource[Raw]] = Resource("", "v1", "serviceaccounts", "ServiceAccount", True, dict)
 AT_ONCE: Final = 8
 LEDGER: Final = "croupier-ledger"
 
@@ -47,10 +44,13 @@ def required(accounts: Collection[str]) -> dict[str, tuple[RequiredPermission, .
 
 
 async def missing(api: Client, namespace: str) -> list[MissingPermission]:
-    accounts = {item["metadata"]["name"] for item in (await api.list(ACCOUNTS, Selection(namespace))).items}
+    accounts = {
+        item["metadata"]["name"]
+        for item in (await api.list(kinds.SERVICE_ACCOUNTS, Selection(namespace))).items
+    }
 
     async def check(account: str, right: RequiredPermission, verb: str) -> MissingPermission | None:
-        review = await api.create(REVIEWS, _review(account, right, verb, namespace))
+        review = await api.create(kinds.SUBJECT_ACCESS_REVIEWS, _review(account, right, verb, namespace))
         return (
             None
             if review["status"]["allowed"]

@@ -16,23 +16,13 @@ from croupier.kube.client.errors import ApiError, KubeError, NotFound
 from croupier.kube.client.resource import Raw, Resource
 from croupier.kube.serving import certificates
 
-GROUP: Final = "admissionregistration.k8s.io"
-MUTATING: Final = "MutatingWebhookConfiguration"
-VALIDATING: Final = "ValidatingWebhookConfiguration"
+MUTATING: Final = kinds.MUTATING_WEBHOOKS.kind
+VALIDATING: Final = kinds.VALIDATING_WEBHOOKS.kind
 WANTED: Final = {
     MUTATING: (configurations.ACCESS, configurations.FALLBACK),
     VALIDATING: (configurations.ACCESS_REQUEST, configurations.REQUEST),
 }
-_PLURALS: Final = {MUTATING: "mutatingwebhookconfigurations", VALIDATING: "validatingwebhookconfigurations"}
-REGISTRATIONS: Final[dict[str, Resource[Raw]]] = {
-    kind: Resource(GROUP, "v1", plural, kind, False, dict) for kind, plural in _PLURALS.items()
-}
-POLICIES: Final[Resource[Raw]] = Resource(
-    GROUP, "v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", False, dict
-)
-BINDINGS: Final[Resource[Raw]] = Resource(
-    GROUP, "v1", "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", False, dict
-)
+REGISTRATIONS: Final = {kind.kind: kind.raw for kind in (kinds.MUTATING_WEBHOOKS, kinds.VALIDATING_WEBHOOKS)}
 NEEDED: Final = (mark_policy.NAME, "croupier-protect-allocation")
 """Policies without which a user could get cards without the ledger."""
 NAME_LABEL: Final = "kubernetes.io/metadata.name"
@@ -41,8 +31,10 @@ NAME_LABEL: Final = "kubernetes.io/metadata.name"
 async def gather(api: Client, namespace: str) -> WebhookFacts:
     by_kind = {kind: await _find(api, REGISTRATIONS[kind]) for kind in WANTED}
     registered = {kind: webhook for kind, webhook in by_kind.items() if webhook is not None}
-    bound = {binding["spec"]["policyName"] for binding in (await api.list(BINDINGS)).items}
-    known = {policy_["metadata"]["name"] for policy_ in (await api.list(POLICIES)).items}
+    bound = {
+        binding["spec"]["policyName"] for binding in (await api.list(kinds.ADMISSION_POLICY_BINDINGS)).items
+    }
+    known = {policy_["metadata"]["name"] for policy_ in (await api.list(kinds.ADMISSION_POLICIES)).items}
     probe, message = await _probe(api, registered.get(MUTATING))
     return WebhookFacts(
         hooks={

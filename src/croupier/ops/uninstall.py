@@ -7,7 +7,6 @@ object that has changed is read again in the next round.
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
 
@@ -29,12 +28,11 @@ from croupier.core.nodes.node_conditions import MIG_APPLIED
 from croupier.core.nodes.node_conditions import SERVED as SERVED_CONDITION
 from croupier.core.pools.hints import NODE_LABEL
 from croupier.kube.client import concurrency
-from croupier.kube.client.api_client import EVERYTHING, Client, DeleteOptions, PatchType, Selection
-from croupier.kube.client.clock import Clock, SystemClock
+from croupier.kube.client.api_client import DeleteOptions, PatchType
 from croupier.kube.client.errors import Conflict, KubeError, NotFound
 from croupier.kube.client.resource import Raw, Resource
-from croupier.ops.doctor import DAEMON_SETS, DEFINITIONS, DEPLOYMENTS, ELECTIONS, renew_time
-from croupier.ops.doctor_webhook import BINDINGS, POLICIES, REGISTRATIONS
+from croupier.ops.doctor_webhook import REGISTRATIONS
+from croupier.ops.installation import ELECTIONS, Installation, renew_time
 
 T = TypeVar("T")
 
@@ -58,24 +56,7 @@ class NotGone(KubeError):
     """An object is recreated after every removal; the message names it."""
 
 
-@dataclass(frozen=True, slots=True)
-class UninstallTarget:
-    """The cluster from which Croupier is removed."""
-
-    api: Client
-    namespace: str
-    wait: float = 60.0
-    """Seconds to wait for pods to end and for CRDs to be deleted."""
-    clock: Clock = SystemClock()  # noqa: RUF009  # it has no state
-
-    async def all(self, resource: Resource[T], selection: Selection = EVERYTHING) -> list[T]:
-        try:
-            return list((await self.api.list(resource, selection)).items)
-        except NotFound:
-            return []
-
-
-async def remnants(cluster: UninstallTarget) -> tuple[Remnant, ...]:
+async def remnants(cluster: Installation) -> tuple[Remnant, ...]:
     """All of Croupier's objects and marks in the cluster."""
     groups = await asyncio.gather(
         _registrations(cluster),
@@ -88,7 +69,7 @@ async def remnants(cluster: UninstallTarget) -> tuple[Remnant, ...]:
     return uninstall_plan.ordered(remnant for group in groups for remnant in group)
 
 
-async def _registrations(cluster: UninstallTarget) -> list[Remnant]:
+async def _registrations(cluster: Installation) -> list[Remnant]:
     remnants_ = []
     for kind, resource in REGISTRATIONS.items():
         for webhook in await cluster.all(resource):
@@ -96,7 +77,7 @@ async def _registrations(cluster: UninstallTarget) -> list[Remnant]:
             if hooks:
                 failing = [hook["name"] for hook in hooks if hook.get("failurePolicy") == "Fail"]
                 remnants_.append(uninstall_plan.webhook(kind, webhook["metadata"]["name"], failing))
-    for resource in (BINDINGS, POLICIES):
+    for resource in (kinds.ADMISSION_POLICY_BINDINGS, kinds.ADMISSION_POLICIES):
         names = [policy["metadata"]["name"] for policy in await cluster.all(resource)]
         remnants_ += [
             uninstall_plan.policy(resource.kind, name) for name in names if name.startswith(OUR_PREFIX)
@@ -104,16 +85,16 @@ async def _registrations(cluster: UninstallTarget) -> list[Remnant]:
     return remnants_
 
 
-async def _processes(cluster: UninstallTarget) -> list[Remnant]:
-    here = Selection(cluster.namespace, labels=PART_OF_SELECTOR)
+async def _processes(cluster: Installation) -> list[Remnant]:
+    here = cluster.here(PART_OF_SELECTOR)
     return [
         uninstall_plan.process(kind.kind, workload["metadata"]["name"])
-        for kind in (DEPLOYMENTS, DAEMON_SETS)
+        for kind in (kinds.DEPLOYMENTS, kinds.DAEMON_SETS)
         for workload in await cluster.all(kind, here)
     ]
 
 
-async def _with_finalizer(cluster: UninstallTarget) -> list[Remnant]:
+async def _with_finalizer(cluster: Installation) -> list[Remnant]:
     reservations = [
         uninstall_plan.reservation(item.metadata.key, deleted=item.metadata.deletion_timestamp is not None)
         for item in await cluster.all(kinds.RESERVATIONS)
@@ -126,7 +107,7 @@ async def _with_finalizer(cluster: UninstallTarget) -> list[Remnant]:
     ]
 
 
-async def _nodes(cluster: UninstallTarget) -> list[Remnant]:
+async def _nodes(cluster: Installation) -> list[Remnant]:
     marked = [(node["metadata"]["name"], marks(node)) for node in await cluster.all(kinds.NODES.raw)]
     return [uninstall_plan.node(name, left) for name, left in marked if left]
 
@@ -167,33 +148,29 @@ def _applied(meta: Raw) -> set[str]:
     return keys & (meta.get("labels") or {}).keys()
 
 
-async def _created_objects(cluster: UninstallTarget) -> list[Remnant]:
+async def _created_objects(cluster: Installation) -> list[Remnant]:
     """Objects that the processes created; objects of manifests are removed with the manifests."""
-    maps = await cluster.all(kinds.CONFIG_MAPS, Selection(cluster.namespace, labels=pool_writing.LABEL))
+    maps = await cluster.all(kinds.CONFIG_MAPS, cluster.here(pool_writing.LABEL))
     created = [uninstall_plan.kept("ConfigMap", item.metadata.key, "the cards of a pool") for item in maps]
-    leases = [lease.metadata for lease in await cluster.all(kinds.LEASES, Selection(cluster.namespace))]
+    leases = [lease.metadata for lease in await cluster.all(kinds.LEASES, cluster.here())]
     ours = {*ELECTIONS.values(), migration.LEASE, SCHEDULER}
     created += [
         uninstall_plan.kept("Lease", meta.key, "a heartbeat or an election")
         for meta in leases
         if meta.name in ours or {agent_report.AGENT_LABEL, market_report.AGENT_LABEL} & meta.labels.keys()
     ]
-    secrets = await cluster.all(kinds.SECRETS, _by_name(certificates_shared.NAME, cluster.namespace))
+    secrets = await cluster.all(kinds.SECRETS, cluster.here(name=certificates_shared.NAME))
     created += [
         uninstall_plan.kept("Secret", item.metadata.key, "the webhook's certificate") for item in secrets
     ]
-    pods = await cluster.all(kinds.PODS, Selection(cluster.namespace, labels=SERVICE))
+    pods = await cluster.all(kinds.PODS, cluster.here(SERVICE))
     return created + [
         uninstall_plan.kept("Pod", pod.metadata.key, "a service started on a node") for pod in pods
     ]
 
 
-def _by_name(name: str, namespace: str) -> Selection:
-    return Selection(namespace, fields=f"metadata.name={name}")
-
-
-async def _kinds(cluster: UninstallTarget) -> list[Remnant]:
-    installed = {crd["metadata"]["name"] for crd in await cluster.all(DEFINITIONS)}
+async def _kinds(cluster: Installation) -> list[Remnant]:
+    installed = {crd["metadata"]["name"] for crd in await cluster.all(kinds.CUSTOM_RESOURCE_DEFINITIONS)}
     ours = [kind.resource for kind in crds.KINDS if kind.resource.full_name in installed]
     objects = await asyncio.gather(*(cluster.all(kind.raw) for kind in ours))
     return [
@@ -202,7 +179,7 @@ async def _kinds(cluster: UninstallTarget) -> list[Remnant]:
     ]
 
 
-async def clear(cluster: UninstallTarget, *, with_kinds: bool, told: Callable[[Remnant], None]) -> None:
+async def clear(cluster: Installation, *, with_kinds: bool, told: Callable[[Remnant], None]) -> None:
     """Remove everything, stage by stage, until nothing is left; raises NotGone if objects are recreated."""
     left: tuple[Remnant, ...] = ()
     for _ in range(ROUNDS):
@@ -226,17 +203,17 @@ async def clear(cluster: UninstallTarget, *, with_kinds: bool, told: Callable[[R
     )
 
 
-async def _wait_for_leases(cluster: UninstallTarget) -> None:
+async def _wait_for_leases(cluster: Installation) -> None:
     """Wait until no process of Croupier holds a Lease, in the cluster or outside of it."""
     await _until(cluster, lambda: _no_holder(cluster), "Leases to expire", raising=True)
 
 
-async def _no_holder(cluster: UninstallTarget) -> bool:
+async def _no_holder(cluster: Installation) -> bool:
     return not await _lease_holders(cluster)
 
 
-async def _lease_holders(cluster: UninstallTarget) -> list[str]:
-    leases = await cluster.all(kinds.LEASES, Selection(cluster.namespace))
+async def _lease_holders(cluster: Installation) -> list[str]:
+    leases = await cluster.all(kinds.LEASES, cluster.here())
     ours = {*ELECTIONS.values(), migration.LEASE}
     now = cluster.clock.now()
     return [
@@ -250,16 +227,16 @@ def _fresh(moment: datetime | None, now: datetime) -> bool:
     return moment is not None and abs(now - moment) < LEASE_TTL
 
 
-async def _ended(cluster: UninstallTarget) -> bool:
-    return not await cluster.all(kinds.PODS, Selection(cluster.namespace, labels=PART_OF_SELECTOR))
+async def _ended(cluster: Installation) -> bool:
+    return not await cluster.all(kinds.PODS, cluster.here(PART_OF_SELECTOR))
 
 
-async def _without_kinds(cluster: UninstallTarget) -> bool:
+async def _without_kinds(cluster: Installation) -> bool:
     return not await _kinds(cluster)
 
 
 async def _until(
-    cluster: UninstallTarget, done: Callable[[], Awaitable[bool]], what: str, *, raising: bool = False
+    cluster: Installation, done: Callable[[], Awaitable[bool]], what: str, *, raising: bool = False
 ) -> None:
     started = cluster.clock.monotonic()
     while not await done():
@@ -286,19 +263,24 @@ async def _all(left: list[Remnant], remove: Callable[[Remnant], Awaitable[None]]
 
 _DELETED: Final[dict[str, Resource[Any]]] = {
     **REGISTRATIONS,
-    BINDINGS.kind: BINDINGS,
-    POLICIES.kind: POLICIES,
-    DEPLOYMENTS.kind: DEPLOYMENTS,
-    DAEMON_SETS.kind: DAEMON_SETS,
-    "ConfigMap": kinds.CONFIG_MAPS,
-    "Lease": kinds.LEASES,
-    "Secret": kinds.SECRETS,
-    "Pod": kinds.PODS,
-    "CRD": DEFINITIONS,
+    **{
+        kind.kind: kind
+        for kind in (
+            kinds.ADMISSION_POLICY_BINDINGS,
+            kinds.ADMISSION_POLICIES,
+            kinds.DEPLOYMENTS,
+            kinds.DAEMON_SETS,
+            kinds.CONFIG_MAPS,
+            kinds.LEASES,
+            kinds.SECRETS,
+            kinds.PODS,
+        )
+    },
+    "CRD": kinds.CUSTOM_RESOURCE_DEFINITIONS,
 }
 
 
-async def _remove(cluster: UninstallTarget, what: Remnant) -> None:
+async def _remove(cluster: Installation, what: Remnant) -> None:
     match what.stage:
         case "reservation":
             await _remove_finalizer(cluster, kinds.RESERVATIONS.raw, what.name, RELEASE_FINALIZER)
@@ -313,7 +295,7 @@ async def _remove(cluster: UninstallTarget, what: Remnant) -> None:
             await cluster.api.delete(kind, name, namespace=place, how=DeleteOptions(propagation="Background"))
 
 
-async def _remove_finalizer(cluster: UninstallTarget, kind: Resource[Raw], key: str, finalizer: str) -> None:
+async def _remove_finalizer(cluster: Installation, kind: Resource[Raw], key: str, finalizer: str) -> None:
     """Remove a finalizer, because its controller no longer runs."""
     namespace, _, name = key.rpartition("/")
     current = await cluster.api.get(kind, name, namespace=namespace or None)
@@ -323,7 +305,7 @@ async def _remove_finalizer(cluster: UninstallTarget, kind: Resource[Raw], key: 
     await cluster.api.patch(kind, name, patch, namespace=namespace or None)
 
 
-async def _release(cluster: UninstallTarget, name: str) -> None:
+async def _release(cluster: Installation, name: str) -> None:
     """Remove a pool's finalizer, and the card assignments of a pool that is being deleted."""
     pool = await cluster.api.get(kinds.GPU_POOLS, name)
     if pool.metadata.deletion_timestamp is not None:
@@ -336,7 +318,7 @@ async def _release(cluster: UninstallTarget, name: str) -> None:
     await _remove_finalizer(cluster, kinds.GPU_POOLS.raw, name, POOL_FINALIZER)
 
 
-async def _unmark(cluster: UninstallTarget, name: str) -> None:
+async def _unmark(cluster: Installation, name: str) -> None:
     node = await cluster.api.get(kinds.NODES.raw, name)
     left = marks(node)
     if _applied(node["metadata"]):  # an apply without fields removes all fields that the agent owns
@@ -354,7 +336,7 @@ async def _unmark(cluster: UninstallTarget, name: str) -> None:
         )
 
 
-async def _unlabel(cluster: UninstallTarget, node: Raw) -> None:
+async def _unlabel(cluster: Installation, node: Raw) -> None:
     """Remove the labels of pools, and the taints that Croupier added."""
     meta, ours = node["metadata"], _taints(node["metadata"])
     labels = {key: None for key in meta.get("labels") or {} if key.startswith(NODE_LABEL)}

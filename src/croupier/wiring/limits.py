@@ -17,16 +17,13 @@ from croupier.controllers.shared.informer import Informer
 from croupier.kube.client.api_client import Client, Selection
 from croupier.kube.client.concurrency import wait_or_stop
 from croupier.kube.client.errors import KubeError
-from croupier.kube.client.resource import Raw, Resource
+from croupier.kube.client.resource import Raw
 from croupier.kube.controller.events import EventRecorder
 from croupier.kube.controller.leader_election import Leadership
 from croupier.kube.serving.component_runner import Component
 from croupier.wiring.process_context import InformerFactory, ProcessContext, Runnable, new_elector, run_all
 
 LIMITS_LEASE: Final = "croupier-cpu-limits"
-ACCESS_REVIEWS: Final[Resource[Raw]] = Resource(
-    "authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", False, dict
-)
 MAY_RESIZE: Final[Raw] = {
     "spec": {"resourceAttributes": {"verb": "patch", "resource": "pods", "subresource": "resize"}}
 }
@@ -108,7 +105,7 @@ async def _wait_for_access(api: Client, stop: asyncio.Event) -> bool:
     logged = False
     while not stop.is_set():
         try:
-            review = await api.create(ACCESS_REVIEWS, MAY_RESIZE)
+            review = await api.create(kinds.SELF_SUBJECT_ACCESS_REVIEWS, MAY_RESIZE)
             if review["status"]["allowed"]:
                 return True
             if not logged:

@@ -33,9 +33,6 @@ from croupier.kube.serving.component_runner import Component
 
 Origin: TypeAlias = Path | Literal["configmap", "module"]
 
-MODULE_CONFIGS: Final[Resource[Raw]] = Resource(
-    "deckhouse.io", "v1alpha1", "moduleconfigs", "ModuleConfig", False, dict
-)
 REPORTER: Final = "croupier-settings"
 POLL_INTERVAL: Final = 5.0
 """Seconds between checks of a file, and between attempts to read the settings at start."""
@@ -183,7 +180,7 @@ class SettingsWatcher:
 
     @property
     def _kind(self) -> Resource[Raw]:
-        return MODULE_CONFIGS if self.origin == "module" else kinds.CONFIG_MAPS.raw
+        return kinds.MODULE_CONFIGS if self.origin == "module" else kinds.CONFIG_MAPS.raw
 
     @property
     def _name(self) -> str:

@@ -1,0 +1,61 @@
+"""Reads the cluster of an installation, for doctor and uninstall."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final, TypeVar
+
+from croupier.api.core_v1 import Lease
+from croupier.kube.client.api_client import EVERYTHING, Client, Selection
+from croupier.kube.client.clock import Clock, SystemClock
+from croupier.kube.client.errors import NotFound
+from croupier.kube.client.resource import Resource
+from croupier.wiring import bootstrap, inventory, limits, manager, pools
+
+T = TypeVar("T")
+
+LIMITS: Final = "croupier-cpu-limits"
+ELECTIONS: Final = {
+    "gpu-inventory-controller": inventory.LEASE,
+    "gpu-bootstrap-controller": bootstrap.LEASE,
+    "gpupool-controller": pools.LEASE,
+    "croupier-ledger": manager.MANAGER_LEASE,
+    LIMITS: limits.LIMITS_LEASE,
+}
+"""Deployments with leader election, and their Leases."""
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """The cluster, and the namespace of Croupier in it."""
+
+    api: Client
+    namespace: str
+    wait: float = 60.0
+    """Seconds that uninstall waits for pods to end and for CRDs to be deleted."""
+    clock: Clock = field(default_factory=SystemClock)
+    list_once: bool = False
+    """List each kind only once, for checks that must agree with each other."""
+    _listed: dict[str, Any] = field(init=False, default_factory=dict)
+
+    async def all(self, resource: Resource[T], selection: Selection = EVERYTHING) -> list[T]:
+        """All objects; a kind that is not installed has none."""
+        key = f"{resource.full_name} {resource.type} {selection}"
+        if self.list_once and key in self._listed:
+            known: list[T] = self._listed[key]
+            return known
+        try:
+            items = list((await self.api.list(resource, selection)).items)
+        except NotFound:
+            items = []
+        self._listed[key] = items
+        return items
+
+    def here(self, labels: str | None = None, *, name: str = "") -> Selection:
+        """Objects in Croupier's namespace."""
+        return Selection(self.namespace, labels=labels, fields=f"metadata.name={name}" if name else None)
+
+
+def renew_time(lease: Lease | None) -> datetime | None:
+    if lease is None or not lease.spec.renew_time:
+        return None
+    return datetime.fromisoformat(lease.spec.renew_time)
