@@ -38,8 +38,7 @@ def policy_of(annotations: Mapping[str, str], default: FallbackPolicy) -> Fallba
         if direction is None:
             choices = f"{', '.join(DIRECTIONS[:-1])} or {DIRECTIONS[-1]}"
             return Refusal(
-                f"annotation {DIRECTION} is {name_list.quoted(annotations[DIRECTION])}: "
-                f"it must be {choices}"
+                f"annotation {DIRECTION} is {name_list.quoted(annotations[DIRECTION])}: it must be {choices}"
             )
         policy = replace(policy, direction=direction)
     if MIN_MEMORY in annotations:
