@@ -300,7 +300,7 @@ class TestMounted:
         mounted = MountedCertificate(tmp_path, None, served)
         with pytest.raises(BadCertificate, match="has no certificate"):
             mounted.sync()
-        assert mounted.missing() is not None
+        assert mounted.watcher.missing() is not None
 
         first, second = (
             certificates.after_step(RotationStep.BEGIN, None, datetime.now(UTC), hosts=HOSTS, rules=RULES)
@@ -308,7 +308,7 @@ class TestMounted:
         )
         _mount(tmp_path, first.certificate, first.key)
         mounted.sync()
-        assert mounted.missing() is None
+        assert mounted.watcher.missing() is None
         _handshake_with(served, first.bundle)
 
         _mount(tmp_path, second.certificate, first.key)
@@ -324,10 +324,10 @@ class TestMounted:
         served = RotatingCertificate()
         mounted = MountedCertificate(tmp_path, None, served, every=0.02)
         looking = asyncio.create_task(mounted.run())
-        await until(lambda: mounted.last_error, "the error to be set")
+        await until(lambda: mounted.watcher.last_error, "the error to be set")
         keys = certificates.after_step(RotationStep.BEGIN, None, datetime.now(UTC), hosts=HOSTS, rules=RULES)
         _mount(tmp_path, keys.certificate, keys.key)
-        await until(lambda: mounted.missing() is None, "the certificate to be found")
+        await until(lambda: mounted.watcher.missing() is None, "the certificate to be found")
         looking.cancel()
         await asyncio.wait({looking})
 
@@ -337,7 +337,7 @@ class TestMounted:
         env.options = replace(env.options, inject_from="gpu/cert")
         mounted = MountedCertificate(tmp_path, env.registration, RotatingCertificate(), every=0.02)
         looking = asyncio.create_task(mounted.run())
-        mounted.answer()
+        mounted.watcher.answer()
 
         async def registered() -> Any:
             try:

@@ -92,7 +92,7 @@ SILENT = {
 @pytest.mark.parametrize(("request_", "change", "later"), SILENT.values(), ids=SILENT)
 def test_no_event_is_recorded_for(request_, change, later):
     book, clock = RecordedEvents(), Clock()
-    kept = PendingPodEvents(book, clock)
+    kept = PendingPodEvents(book.record, clock)
 
     kept.expect(request_, (REWRITTEN,))
     clock.now_ += later
@@ -103,7 +103,7 @@ def test_no_event_is_recorded_for(request_, change, later):
 
 def test_a_named_pod_gets_one_event():
     book = RecordedEvents()
-    kept = PendingPodEvents(book, Clock())
+    kept = PendingPodEvents(book.record, Clock())
     kept.expect(asked("p"), (REWRITTEN,))
 
     kept.seen(appears("p"))
@@ -115,7 +115,7 @@ def test_a_named_pod_gets_one_event():
 
 def test_all_pods_of_one_owner_get_an_event():
     book = RecordedEvents()
-    kept = PendingPodEvents(book, Clock())
+    kept = PendingPodEvents(book.record, Clock())
     kept.expect(asked(generate="job-"), (STUCK,))
 
     for name in ("job-1", "job-2"):
@@ -125,7 +125,7 @@ def test_all_pods_of_one_owner_get_an_event():
 
 
 def test_memory_is_bounded():
-    kept = PendingPodEvents(RecordedEvents(), Clock())
+    kept = PendingPodEvents(RecordedEvents().record, Clock())
     for index in range(MAX_PENDING + 10):
         kept.expect(asked(f"p-{index}"), (REWRITTEN,))
 
@@ -152,7 +152,7 @@ async def two_replicas(env: WebhookEnv) -> AsyncIterator[None]:
     stop, tasks, kept = asyncio.Event(), [], []
     for _ in range(2):
         recorder = EventRecorder(env.api, pod_events.REPORTER, naming=pod_events.event_name)
-        kept.append(PendingPodEvents(recorder))
+        kept.append(PendingPodEvents(recorder.record))
         store = Store(POD_IDENTITIES)
         store.subscribe(kept[-1].seen)
         reflector = Reflector(env.api, store, selection=Selection(namespace=env.namespace))

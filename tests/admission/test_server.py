@@ -68,7 +68,7 @@ async def opened(
     served.replace(keys.certificate, keys.key)
     noted = recorded or RecordingMetrics()
     hook = WebhookServer(
-        mutator, ListenOptions(Address("127.0.0.1", 0), served), metrics=noted, notices=noted
+        mutator, ListenOptions(Address("127.0.0.1", 0), served), metrics=noted, on_events=noted.expect
     )
     connector = aiohttp.TCPConnector(ssl=trusting(keys))
     async with hook.serving() as taken, aiohttp.ClientSession(connector=connector) as web:

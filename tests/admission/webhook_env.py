@@ -93,14 +93,14 @@ class WebhookEnv:
         served = RotatingCertificate()
         certificate = self.certificate(served)
         listen = ListenOptions(Address("127.0.0.1", self.port if port is None else port), served)
-        async with self.watching(certificate.wake):
+        async with self.watching(certificate.watcher.wake):
             keeping = asyncio.create_task(certificate.run())
             try:
-                await asyncio.wait_for(certificate.loaded.wait(), 30)
+                await asyncio.wait_for(certificate.watcher.loaded.wait(), 30)
                 hook = WebhookServer(self.stamp, listen, self.guard)
                 self._hooks.append(hook)
                 async with hook.serving():
-                    certificate.answer()
+                    certificate.watcher.answer()
                     yield certificate
             finally:
                 keeping.cancel()

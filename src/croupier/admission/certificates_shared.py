@@ -6,42 +6,32 @@ is deleted, a replica that still serves its content writes it again: a new CA wo
 GPU pods for a while.
 """
 
-import asyncio
 import contextlib
-import random
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 from prometheus_client import CollectorRegistry
 
 from croupier.admission import certificate_rotation, certificates
 from croupier.admission.certificate_rotation import ROTATION_RULES, RotationRules, RotationStep
+from croupier.admission.certificate_watcher import CertificateWatcher
 from croupier.admission.certificates import Keyring
 from croupier.admission.metrics import AdmissionMetrics
+from croupier.admission.registration import Registration
 from croupier.api import kinds
 from croupier.api.core_v1 import Secret
 from croupier.kube.client.api_client import Client
-from croupier.kube.client.backoff import Backoff
 from croupier.kube.client.clock import Clock, SystemClock
-from croupier.kube.client.errors import Conflict, KubeError, NotFound
+from croupier.kube.client.errors import Conflict, NotFound
 from croupier.kube.client.resource import Raw
 from croupier.kube.serving.http_server import RotatingCertificate
 
 NAME: Final = "croupier-webhook-tls"
 RECHECK: Final = 60.0
 """Seconds between checks of certificate ages and of missed changes."""
-RETRIES: Final = Backoff(first=0.2, most=15.0)
 
 log = structlog.get_logger(__name__)
-
-
-class BundleRegistration(Protocol):
-    """The part of a registration that decides when a certificate may change."""
-
-    async def carries(self, bundle: bytes) -> bool: ...
-    async def publish(self, bundle: bytes) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,47 +48,20 @@ class SharedCertificate:
     """Keeps `served` in sync with the Secret. Publishes the bundle only after the server listens."""
 
     api: Client
-    register: BundleRegistration
+    register: Registration
     served: RotatingCertificate
     settings: SharedCertificateOptions
     clock: Clock = field(default_factory=SystemClock)
     metrics: AdmissionMetrics = field(default_factory=lambda: AdmissionMetrics(CollectorRegistry()))
-    chance: Callable[[], float] = random.random
-    loaded: asyncio.Event = field(init=False, default_factory=asyncio.Event)
-    last_error: str = field(init=False, default="")
-    """The error of the last sync; empty if it succeeded."""
-    _answering: bool = field(init=False, default=False)
-    _wake: asyncio.Event = field(init=False, default_factory=asyncio.Event)
+    watcher: CertificateWatcher = field(init=False)
     _ring: Keyring | None = field(init=False, default=None)
 
-    def wake(self, *_: object) -> None:
-        """Sync now; can subscribe to a store."""
-        self._wake.set()
-
-    def answer(self) -> None:
-        """The server listens: from now on the webhook may be registered."""
-        self._answering = True
-        self.wake()
-
-    def missing(self) -> str | None:
-        """For a readiness check."""
-        if self.loaded.is_set():
-            return None
-        return f"no certificate yet{': ' if self.last_error else ''}{self.last_error}"
+    def __post_init__(self) -> None:
+        self.watcher = CertificateWatcher(self.settings.recheck)
 
     async def run(self) -> None:
         """Until cancelled."""
-        failures = 0
-        while True:
-            self._wake.clear()
-            try:
-                await self.sync()
-                failures, self.last_error, pause = 0, "", self.settings.recheck
-            except KubeError as error:
-                failures, self.last_error = failures + 1, str(error)
-                pause = RETRIES.delay(failures, self.chance())
-                log.warning("certificates: " + str(error))
-            await self._rest(pause)
+        await self.watcher.run(self.sync)
 
     async def sync(self) -> None:
         """Take the steps that are due, serve the result, and publish the bundle."""
@@ -108,8 +71,8 @@ class SharedCertificate:
             self.metrics.serving_until(ring.ring.serving.span.end)
             log.info("serving a certificate", until=ring.ring.serving.span.end.isoformat())
         self._ring = ring
-        self.loaded.set()
-        if self._answering:
+        self.watcher.loaded.set()
+        if self.watcher.answering:
             await self.register.publish(ring.bundle)
 
     async def _settled(self) -> Keyring:
@@ -147,8 +110,3 @@ class SharedCertificate:
         await self.api.patch(
             kinds.SECRETS, name, {"metadata": guard, "data": ring.data()}, namespace=namespace
         )
-
-    async def _rest(self, seconds: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._wake.wait()

@@ -9,8 +9,9 @@ Memory is bounded, and Events are best effort: late or excess ones are dropped.
 
 import hashlib
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, Literal, NamedTuple, Protocol
+from typing import Final, Literal, NamedTuple
 
 from croupier.admission.review import AdmissionRequest
 from croupier.api.pod_identity import POD_IDENTITIES, PodIdentity
@@ -18,25 +19,13 @@ from croupier.core.fallbacks.fallback import PodEvent
 from croupier.kube.cache.store import ObjectChange
 from croupier.kube.client.clock import Clock, SystemClock
 from croupier.kube.controller import events
-from croupier.kube.controller.event_series import EventContent, EventReference
+from croupier.kube.controller.event_series import EventContent
 
 REPORTER: Final = "gpu-admission-webhook"
 REWRITTEN: Final = "GPUFallback"
 EXPIRY: Final = 60.0
 """Seconds from the admission of a pod until the watch must deliver it."""
 MAX_PENDING: Final = 10_000
-
-
-class PodEventRecorder(Protocol):
-    def record(
-        self,
-        regarding: EventReference,
-        reason: str,
-        note: str,
-        *,
-        action: str,
-        type: Literal["Normal", "Warning"] = "Normal",
-    ) -> None: ...
 
 
 class _PodName(NamedTuple):
@@ -53,7 +42,8 @@ class _PendingEvents(NamedTuple):
 
 @dataclass(slots=True)
 class PendingPodEvents:
-    recorder: PodEventRecorder
+    record: Callable[..., None]
+    """`record` of an EventRecorder."""
     clock: Clock = field(default_factory=SystemClock)
     _expected: OrderedDict[_PodName, _PendingEvents] = field(init=False, default_factory=OrderedDict)
 
@@ -90,7 +80,7 @@ class PendingPodEvents:
             if rewritten != bool(pod.metadata.annotations.fallback):
                 continue  # another pod of that name, with another outcome
             kind: Literal["Normal", "Warning"] = "Normal" if rewritten else "Warning"
-            self.recorder.record(regarding, note.reason, note.sentence, action="Admit", type=kind)
+            self.record(regarding, note.reason, note.sentence, action="Admit", type=kind)
 
     def _forget(self, now: float) -> None:
         while self._expected:

@@ -52,16 +52,6 @@ class _DenyAll:
         )
 
 
-class PodEventSink(Protocol):
-    """Receives the Events of an admitted pod, to be recorded once the pod exists."""
-
-    def expect(self, request: AdmissionRequest, notes: tuple[PodEvent, ...]) -> None: ...
-
-
-class _NoPodEvents:
-    def expect(self, request: AdmissionRequest, notes: tuple[PodEvent, ...]) -> None: ...
-
-
 @dataclass(slots=True)
 class WebhookServer:
     """`drain` is how long it keeps answering after a stop request."""
@@ -71,7 +61,8 @@ class WebhookServer:
     guard: AdmissionDecider = field(default_factory=_DenyAll)
     """Decides about pods that request a pool."""
     metrics: AdmissionMetrics = field(default_factory=lambda: AdmissionMetrics(CollectorRegistry()))
-    notices: PodEventSink = field(default_factory=_NoPodEvents)
+    on_events: Callable[[AdmissionRequest, tuple[PodEvent, ...]], None] = lambda request, events: None
+    """Gets the Events of an admitted pod, to be recorded once the pod exists."""
     clock: Clock = field(default_factory=SystemClock)
     drain: float = DRAIN
     posts: PostApp = field(init=False)
@@ -150,7 +141,7 @@ class WebhookServer:
         for before, after in verdict.fallbacks:
             self.metrics.rewritten(before, after)
         if verdict.allowed and verdict.events:
-            self.notices.expect(asked, verdict.events)
+            self.on_events(asked, verdict.events)
 
 
 def _refusals_of(decider: AdmissionDecider) -> Callable[[AdmissionRequest], AdmissionVerdict]:

@@ -80,7 +80,7 @@ async def work(settings: ProcessOptions, admission: WebhookOptions) -> int:
         recorder = EventRecorder(
             surface.api, pod_events.REPORTER, metrics=surface.metrics.events, naming=pod_events.event_name
         )
-        pending_events = PendingPodEvents(recorder)
+        pending_events = PendingPodEvents(recorder.record)
         caches.follow(POD_IDENTITIES, name="created pods").store.subscribe(pending_events.seen)
         policy = _policy(surface, admission)
         decider = PodMutator(_availability(caches, policy()), policy, admission.scheduler)
@@ -90,16 +90,20 @@ async def work(settings: ProcessOptions, admission: WebhookOptions) -> int:
         guard = DisabledGate(access, surface.live_settings, DISABLED)
         listen = ListenOptions(admission.listen, served)
         hook = WebhookServer(
-            mutator, listen, guard, metrics=metrics, notices=pending_events, drain=admission.drain
+            mutator, listen, guard, metrics=metrics, on_events=pending_events.expect, drain=admission.drain
         )
 
         async def serve(stop: asyncio.Event) -> None:
-            await wait_or_stop(stop, _wait_for_all(caches.synced(), certificate.loaded.wait()))
+            await wait_or_stop(stop, _wait_for_all(caches.synced(), certificate.watcher.loaded.wait()))
             if not stop.is_set():
-                await hook.run(stop, listening=certificate.answer)
+                await hook.run(stop, listening=certificate.watcher.answer)
 
         ready = surface.checks.ready
-        ready |= {"caches": caches.not_synced, "certificate": certificate.missing, "webhook": hook.not_ready}
+        ready |= {
+            "caches": caches.not_synced,
+            "certificate": certificate.watcher.missing,
+            "webhook": hook.not_ready,
+        }
         parts = [
             *caches.components(),
             Component("events", recorder.run),
@@ -172,10 +176,10 @@ def _certificate(
     )
     shared = SharedCertificate(api, registration, tls, chosen, metrics=metrics)
     secret = Selection(namespace=namespace, fields=f"metadata.name={chosen.name}")
-    caches.follow(kinds.SECRETS, secret).store.subscribe(shared.wake)
+    caches.follow(kinds.SECRETS, secret).store.subscribe(shared.watcher.wake)
     for kind in REGISTRATIONS:
         ours = Selection(fields=f"metadata.name={admission.wish.name}")
-        caches.follow(kind, ours).store.subscribe(shared.wake)
+        caches.follow(kind, ours).store.subscribe(shared.watcher.wake)
     return shared
 
 

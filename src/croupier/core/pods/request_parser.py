@@ -176,5 +176,3 @@ def _without_pool(percent: int, annotated: _Annotated | None) -> CardRequest:
             f"{MAX_CARDS * WHOLE_CARD}), or set the annotations {CARDS} and {RATIO}"
         )
     return (CardShares(percent // WHOLE_CARD),)
-
-

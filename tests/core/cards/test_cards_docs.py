@@ -1,11 +1,11 @@
-"""docs/cards.md contains the lifecycle table. `python -m tests.core.test_cards_docs` regenerates it."""
+"""docs/cards.md contains the lifecycle table. `python -m tests.core.cards.test_cards_docs` regenerates it."""
 
 import re
 from pathlib import Path
 
 from tools import lifecycle_docs
 
-PAGE = Path(__file__).resolve().parents[2] / "docs/cards.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs/cards.md"
 
 
 def drawn(page: str) -> str:

@@ -12,7 +12,7 @@ from croupier.core.model.refusal import Refusal
 from croupier.core.pods import request_parser
 from croupier.node.agent import mig_config
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "examples/cards"
 WALK = (FOLDER / "README.md").read_text()
 CARDS = [

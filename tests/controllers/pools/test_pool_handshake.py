@@ -33,9 +33,9 @@ from croupier.kube.client.api_client import Selection
 from croupier.kube.client.errors import ApiError, NotFound
 from croupier.kube.controller.events import EventRecorder
 from tests.controllers.card_env import condition
+from tests.controllers.cards.test_cards_handshake import FIT
 from tests.controllers.ledger_env import NODE, LedgerEnv, running, watched
 from tests.controllers.pool_env import TYPES, FixedBookings, cut, forget
-from tests.controllers.test_cards_handshake import FIT
 from tests.polling import until, until_async
 
 POOL = "team-a"

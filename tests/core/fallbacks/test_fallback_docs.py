@@ -16,7 +16,7 @@ from croupier.core.pods.podspec_view import PodSpecView
 from croupier.core.pods.request_parser import GPU, MIG
 from croupier.core.quantity import NANO, Quantity, parse
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs/fallback.md").read_text()
+PAGE = (Path(__file__).resolve().parents[3] / "docs/fallback.md").read_text()
 TABLE = PAGE[PAGE.index("## Examples") : PAGE.index("## What is reported")]
 ROWS = [
     [cell.strip() for cell in line.strip("|").split("|")]

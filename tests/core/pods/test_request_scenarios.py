@@ -10,7 +10,7 @@ from croupier.core import quantity
 from croupier.core.model.refusal import Refusal
 from croupier.core.pods import request_parser
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 CASES = {
     f"{path.stem}: {case['name']}": case
     for path in sorted((ROOT / "scenarios/requests").glob("*.yaml"))

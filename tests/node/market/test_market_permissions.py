@@ -20,7 +20,7 @@ from tests.cli.command import CROUPIER
 from tests.node.market_env import MarketEnv, market_env
 from tests.polling import until, until_async
 
-MANIFEST = Path(__file__).resolve().parents[2] / "deployments/cpu/agent.yaml"
+MANIFEST = Path(__file__).resolve().parents[3] / "deployments/cpu/agent.yaml"
 OURS = "d8-gpu-operator"
 ACCOUNT = "croupier-market"
 

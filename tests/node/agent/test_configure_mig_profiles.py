@@ -21,7 +21,7 @@ from tests.controllers.ledger_env import running
 from tests.node.agent_env import AgentEnv, agent_env
 from tests.polling import until
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "configure-mig-profiles.sh"
+SCRIPT = Path(__file__).parents[3] / "scripts" / "configure-mig-profiles.sh"
 SMALL, TWO, THREE = "nvidia.com/mig-1g.10gb", "nvidia.com/mig-2g.20gb", "nvidia.com/mig-3g.30gb"
 LONG = 120.0
 
