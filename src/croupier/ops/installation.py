@@ -19,7 +19,7 @@ ELECTIONS: Final = {
     "gpu-bootstrap-controller": bootstrap.LEASE,
     "gpupool-controller": pools.LEASE,
     "croupier-ledger": manager.MANAGER_LEASE,
-    LIMITS: limits.LIMITS_LEASE,
+    LIMITS: limits.LEASE,
 }
 """Deployments with leader election, and their Leases."""
 

@@ -31,8 +31,8 @@ class ServiceOptions:
 
 
 def components(group: ControllerGroup, starting: ServiceOptions) -> list[Component]:
-    surface, follow = group.context, group.caches.follow
-    namespace = surface.settings.namespace
+    context, follow = group.context, group.caches.follow
+    namespace = context.settings.namespace
     agents = Selection(namespace, labels=agent_report.LEASE_SELECTOR)
     sources = BootstrapInformers(
         inventories=follow(kinds.GPU_NODE_INVENTORIES),
@@ -41,8 +41,8 @@ def components(group: ControllerGroup, starting: ServiceOptions) -> list[Compone
         leases=follow(kinds.LEASES, agents, name="leases of node agents"),
         pods=follow(kinds.PODS, BOUND_PODS),
     )
-    BootstrapMetrics(surface.metrics.registry, sources.inventories.store)
-    reporters = CardEventRecorders(surface.api, surface.metrics.events)
+    BootstrapMetrics(context.metrics.registry, sources.inventories.store)
+    reporters = CardEventRecorders(context.api, context.metrics.events)
     places = ServicePodOptions(ServiceImages(starting.images, starting.runtime_class), namespace)
     options = bootstrap.BootstrapOptions(places, metrics=group.metrics(bootstrap.NAME))
 

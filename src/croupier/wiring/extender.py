@@ -36,11 +36,11 @@ WRITER_OPTIONS: Final = WriterRules(flush_after=40.0, batch_window=0.1)
 
 async def work(settings: ProcessOptions, listen: ListenOptions) -> int:
     """Serve kube-scheduler; with the InMemory capacity manager also run the ledger's controllers."""
-    async with open_context(settings) as surface:
-        if surface.settings.book == "InMemory":
-            return await _place_from_memory(surface, listen)
-        await migration.ensure_no_in_memory_manager(surface.api, settings.namespace)
-        return await _place_from_ledgers(surface, listen)
+    async with open_context(settings) as context:
+        if context.settings.book == "InMemory":
+            return await _place_from_memory(context, listen)
+        await migration.ensure_no_in_memory_manager(context.api, settings.namespace)
+        return await _place_from_ledgers(context, listen)
 
 
 async def _place_from_ledgers(context: ProcessContext, listen: ListenOptions) -> int:

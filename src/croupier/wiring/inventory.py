@@ -22,8 +22,8 @@ LEASE: Final = "croupier-inventory"
 
 
 def components(group: ControllerGroup) -> list[Component]:
-    surface, follow = group.context, group.caches.follow
-    agents = Selection(surface.settings.namespace, labels=agent_report.LEASE_SELECTOR)
+    context, follow = group.context, group.caches.follow
+    agents = Selection(context.settings.namespace, labels=agent_report.LEASE_SELECTOR)
     sources = InventoryInformers(
         nodes=follow(kinds.NODES),
         leases=follow(kinds.LEASES, agents, name="leases of node agents"),
@@ -31,10 +31,10 @@ def components(group: ControllerGroup) -> list[Component]:
         devices=follow(kinds.GPU_DEVICES),
         inventories=follow(kinds.GPU_NODE_INVENTORIES),
     )
-    InventoryMetrics(surface.metrics.registry, sources.devices.store, sources.inventories.store)
-    recorder = EventRecorder(surface.api, INVENTORY, metrics=surface.metrics.events)
+    InventoryMetrics(context.metrics.registry, sources.devices.store, sources.inventories.store)
+    recorder = EventRecorder(context.api, INVENTORY, metrics=context.metrics.events)
     metrics = group.metrics(inventory.NAME)
-    every = settings.seconds(surface.settings.configuration.inventory.resync_period)
+    every = settings.seconds(context.settings.configuration.inventory.resync_period)
     options = replace(inventory.InventoryOptions().options, resync=float(every))
 
     def controllers(api: Client, configuration: Configuration) -> list[Runnable]:

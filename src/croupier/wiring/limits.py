@@ -1,14 +1,16 @@
 """The controllers that move CPU limits: `croupier manager --controllers limits`."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final
 
 import structlog
 
 from croupier.api import kinds, market_report
 from croupier.api.mbcas import PodAllocation
+from croupier.api.settings import Configuration
 from croupier.controllers.limits import podallocation, restore_limits
 from croupier.controllers.limits.metrics import PodAllocationMetrics
 from croupier.controllers.limits.podallocation import PodAllocationController
@@ -19,11 +21,11 @@ from croupier.kube.client.concurrency import wait_or_stop
 from croupier.kube.client.errors import KubeError
 from croupier.kube.client.resource import Raw
 from croupier.kube.controller.events import EventRecorder
-from croupier.kube.controller.leader_election import Leadership
 from croupier.kube.serving.component_runner import Component
-from croupier.wiring.process_context import InformerFactory, ProcessContext, Runnable, new_elector, run_all
+from croupier.wiring.controller_group import ControllerGroup
+from croupier.wiring.process_context import InformerFactory, Runnable
 
-LIMITS_LEASE: Final = "croupier-cpu-limits"
+LEASE: Final = "croupier-cpu-limits"
 MAY_RESIZE: Final[Raw] = {
     "spec": {"resourceAttributes": {"verb": "patch", "resource": "pods", "subresource": "resize"}}
 }
@@ -33,71 +35,58 @@ ACCESS_RECHECK: Final = 60.0
 log = structlog.get_logger(__name__)
 
 
-def limits_component(context: ProcessContext) -> Component:
-    """Moves CPU limits under its own lease, so that only this group needs the permission.
+def components(group: ControllerGroup) -> list[Component]:
+    """Under its own lease, so that only this group needs the permission.
 
-    Pods are cached only once there is a PodAllocation.
+    It has caches of its own: pods are cached only once there is a PodAllocation.
     """
+    context = group.context
 
     async def work(stop: asyncio.Event) -> None:
         if not await _wait_for_access(context.api, stop):
             return
         allocation_caches = InformerFactory(context.api, context.metrics)
         other_caches = InformerFactory(context.api, context.metrics)
-        recorder = EventRecorder(context.api, podallocation.FIELD_MANAGER, metrics=context.metrics.events)
         allocations, first_allocation = allocation_caches.follow(kinds.POD_ALLOCATIONS), asyncio.Event()
         allocations.store.subscribe(lambda _: first_allocation.set())
         context.checks.ready["caches of CPU limits"] = lambda: (
             allocation_caches.not_synced() or other_caches.not_synced()
         )
-        async with asyncio.TaskGroup() as group:
+        async with asyncio.TaskGroup() as tasks:
             for part in allocation_caches.components():
-                group.create_task(_awaited(part.run(stop)))
+                tasks.create_task(_awaited(part.run(stop)))
             await wait_or_stop(stop, first_allocation.wait())
             if stop.is_set():
                 return
-            controllers = _controllers(context, other_caches, allocations, recorder)
-            for part in (*other_caches.components(), Component("events", recorder.run)):
-                group.create_task(_awaited(part.run(stop)))
-            elector = new_elector(context, LIMITS_LEASE)
+            controllers = _elected(replace(group, caches=other_caches), allocations)
+            for part in (*other_caches.components(), *controllers):
+                tasks.create_task(_awaited(part.run(stop)))
 
-            async def move(leadership: Leadership) -> None:
-                await context.live_settings.run_with(
-                    lambda end, _: run_all(controllers(leadership), leadership, end), stop
-                )
-
-            await elector.run(move, stop)
-
-    return Component("CPU limits", work)
+    return [Component("CPU limits", work)]
 
 
-def _controllers(
-    context: ProcessContext,
-    caches: InformerFactory,
-    allocations: Informer[PodAllocation],
-    recorder: EventRecorder,
-) -> Callable[[Leadership], list[Runnable]]:
-    """A factory of the controllers of one leadership."""
-    metrics, namespace = context.metrics, context.settings.namespace
+def _elected(group: ControllerGroup, allocations: Informer[PodAllocation]) -> list[Component]:
+    context, follow = group.context, group.caches.follow
     agents = f"{market_report.AGENT_LABEL}={market_report.ACTIVE}"
-    leases = caches.follow(kinds.LEASES, Selection(namespace, labels=agents))
-    sources = podallocation.PodAllocationInformers(
-        allocations, caches.follow(kinds.PODS, name="pods with CPU limits")
-    )
-    counters = PodAllocationMetrics(metrics.registry, allocations.store)
+    leases = follow(kinds.LEASES, Selection(context.settings.namespace, labels=agents))
+    pods = follow(kinds.PODS, name="pods with CPU limits")
+    recorder = EventRecorder(context.api, podallocation.FIELD_MANAGER, metrics=context.metrics.events)
+    counters = PodAllocationMetrics(context.metrics.registry, allocations.store)
 
-    def controllers(leadership: Leadership) -> list[Runnable]:
-        api = context.api.fenced(leadership.require)
+    def controllers(api: Client, _: Configuration) -> list[Runnable]:
+        sources = podallocation.PodAllocationInformers(allocations, pods)
         moving = podallocation.PodAllocationOptions(
-            resize_metrics=counters, metrics=metrics.controller(podallocation.NAME)
+            resize_metrics=counters, metrics=context.metrics.controller(podallocation.NAME)
         )
-        restoring = restore_limits.RestoreLimitsOptions(metrics=metrics.controller(restore_limits.NAME))
+        restoring = restore_limits.RestoreLimitsOptions(
+            metrics=context.metrics.controller(restore_limits.NAME)
+        )
         return [
             PodAllocationController(sources, api, recorder=recorder, settings=moving),
             RestoreLimitsController(allocations, leases, api, restoring),
         ]
 
-    return controllers
+    return [Component("events of CPU limits", recorder.run), group.elected("CPU limits", LEASE, controllers)]
 
 
 async def _wait_for_access(api: Client, stop: asyncio.Event) -> bool:

@@ -12,11 +12,10 @@ from croupier.capacity.metrics import LedgerWriteMetrics
 from croupier.controllers.shared.handler_metrics import HandlerErrors
 from croupier.kube.controller.leader_election import Leadership
 from croupier.kube.serving.component_runner import Component
-from croupier.wiring import bootstrap, inventory, ledger, pools
+from croupier.wiring import bootstrap, inventory, ledger, limits, pools
 from croupier.wiring.bootstrap import ServiceOptions
 from croupier.wiring.controller_group import ControllerGroup
 from croupier.wiring.ledger import LedgerControllers
-from croupier.wiring.limits import limits_component
 from croupier.wiring.process_context import (
     InformerFactory,
     ProcessContext,
@@ -37,21 +36,21 @@ async def work(
     settings: ProcessOptions, chosen: Collection[str] = CONTROLLERS, starting: ServiceOptions | None = None
 ) -> int:
     """Run the chosen controllers. With an InMemory capacity manager the extender runs those of the ledger."""
-    async with open_context(settings) as surface:
-        if "ledger" in chosen and surface.settings.book == "CRD":
-            await migration.ensure_no_in_memory_manager(surface.api, settings.namespace)
-        return await run_until_stopped(surface, components(surface, chosen, starting or ServiceOptions()))
+    async with open_context(settings) as context:
+        if "ledger" in chosen and context.settings.book == "CRD":
+            await migration.ensure_no_in_memory_manager(context.api, settings.namespace)
+        return await run_until_stopped(context, components(context, chosen, starting or ServiceOptions()))
 
 
 def components(context: ProcessContext, chosen: Collection[str], starting: ServiceOptions) -> list[Component]:
     caches = InformerFactory(context.api, context.metrics)
-    office = ControllerGroup(context, caches, HandlerErrors(context.metrics.registry))
+    group = ControllerGroup(context, caches, HandlerErrors(context.metrics.registry))
     groups: Mapping[str, Callable[[], list[Component]]] = {
-        "inventory": lambda: inventory.components(office),
-        "bootstrap": lambda: bootstrap.components(office, starting),
-        "pools": lambda: pools.components(office),
+        "inventory": lambda: inventory.components(group),
+        "bootstrap": lambda: bootstrap.components(group, starting),
+        "pools": lambda: pools.components(group),
         "ledger": lambda: _ledger(context, caches),
-        "limits": lambda: [limits_component(context)],
+        "limits": lambda: limits.components(group),
     }
     working = [part for name in CONTROLLERS if name in chosen for part in groups[name]()]
     context.checks.ready["caches"] = caches.not_synced

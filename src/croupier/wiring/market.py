@@ -18,8 +18,8 @@ from croupier.wiring.process_context import InformerFactory, ProcessOptions, ope
 
 async def work(settings: ProcessOptions, chosen: market_agent.MarketAgentOptions, tree: CgroupTree) -> int:
     """Run the CPU market of one node; it starts after all caches have synced."""
-    async with open_context(settings) as surface:
-        caches = InformerFactory(surface.api, surface.metrics)
+    async with open_context(settings) as context:
+        caches = InformerFactory(context.api, context.metrics)
         sources = MarketSources(
             caches.follow(kinds.NODES, Selection(fields=f"metadata.name={chosen.node}")).store,
             caches.follow(kinds.PODS, Selection(fields=f"spec.nodeName={chosen.node}")).store,
@@ -28,14 +28,14 @@ async def work(settings: ProcessOptions, chosen: market_agent.MarketAgentOptions
                 kinds.POD_ALLOCATIONS, market_sight.WRITTEN_BY_HAND, name="podallocations by people"
             ).store,
         )
-        chosen = replace(chosen, metrics=MarketMetrics(surface.metrics.registry))
-        api = surface.api.with_field_manager(market_agent.FIELD_MANAGER)
+        chosen = replace(chosen, metrics=MarketMetrics(context.metrics.registry))
+        api = context.api.with_field_manager(market_agent.FIELD_MANAGER)
 
         async def trade(stop: asyncio.Event) -> None:
             await wait_or_stop(stop, caches.synced())
-            await surface.live_settings.run_with(
+            await context.live_settings.run_with(
                 lambda end, _: MarketAgent(sources, tree, api, chosen).run(end), stop
             )
 
-        surface.checks.ready |= {"caches": caches.not_synced, "control groups": tree.problem}
-        return await run_until_stopped(surface, [*caches.components(), Component("market", trade)])
+        context.checks.ready |= {"caches": caches.not_synced, "control groups": tree.problem}
+        return await run_until_stopped(context, [*caches.components(), Component("market", trade)])

@@ -81,14 +81,14 @@ class NodeProcessOptions:
 
 
 async def work(settings: ProcessOptions, options: NodeProcessOptions) -> int:
-    async with open_context(settings) as surface:
-        recorder = EventRecorder(surface.api, FIELD_MANAGER, metrics=surface.metrics.events)
+    async with open_context(settings) as context:
+        recorder = EventRecorder(context.api, FIELD_MANAGER, metrics=context.metrics.events)
         agent = (
-            _fleet(surface, options, recorder)
+            _fleet(context, options, recorder)
             if options.fleet is not None
-            else _single_node(surface, options, recorder)
+            else _single_node(context, options, recorder)
         )
-        return await run_until_stopped(surface, [*agent, Component("events", recorder.run)])
+        return await run_until_stopped(context, [*agent, Component("events", recorder.run)])
 
 
 def _single_node(

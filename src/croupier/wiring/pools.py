@@ -46,9 +46,9 @@ def _depends_on(configuration: Configuration) -> object:
 
 class _PoolGroup:
     def __init__(self, group: ControllerGroup) -> None:
-        surface, follow = group.context, group.caches.follow
+        context, follow = group.context, group.caches.follow
         self._group = group
-        self._settings = surface.settings
+        self._settings = context.settings
         self._informers = LedgerInformers(
             nodes=follow(kinds.NODES),
             devices=follow(kinds.GPU_DEVICES),
@@ -63,11 +63,11 @@ class _PoolGroup:
         ours = Selection(self._settings.namespace, labels=pool_writing.LABEL)
         self._config_maps = follow(kinds.CONFIG_MAPS, ours)
         self._waiting = follow(kinds.PODS, booking.WAITING_PODS, name="pods that wait for a pool")
-        self.recorders = CardEventRecorders(surface.api, surface.metrics.events)
+        self.recorders = CardEventRecorders(context.api, context.metrics.events)
         self.booked = EventRecorder(
-            surface.api, booking.REPORTER, metrics=surface.metrics.events, naming=booking.event_name
+            context.api, booking.REPORTER, metrics=context.metrics.events, naming=booking.event_name
         )
-        registry = surface.metrics.registry
+        registry = context.metrics.registry
         DeviceMetrics(registry, self._informers.devices.store)
         self._figures = PoolMetrics(registry, self._informers.pools.store)
         self._expired = BookingMetrics(registry)

@@ -74,20 +74,20 @@ class WebhookOptions:
 
 async def work(settings: ProcessOptions, admission: WebhookOptions) -> int:
     """Serve admission reviews from caches; starts after all caches have synced."""
-    async with open_context(settings) as surface:
-        caches, served = InformerFactory(surface.api, surface.metrics), RotatingCertificate()
-        metrics = AdmissionMetrics(surface.metrics.registry)
+    async with open_context(settings) as context:
+        caches, served = InformerFactory(context.api, context.metrics), RotatingCertificate()
+        metrics = AdmissionMetrics(context.metrics.registry)
         recorder = EventRecorder(
-            surface.api, pod_events.REPORTER, metrics=surface.metrics.events, naming=pod_events.event_name
+            context.api, pod_events.REPORTER, metrics=context.metrics.events, naming=pod_events.event_name
         )
         pending_events = PendingPodEvents(recorder.record)
         caches.follow(POD_IDENTITIES, name="created pods").store.subscribe(pending_events.seen)
-        policy = _policy(surface, admission)
+        policy = _policy(context, admission)
         decider = PodMutator(_availability(caches, policy()), policy, admission.scheduler)
-        mutator = DisabledGate(decider, surface.live_settings)
-        certificate = _certificate(surface, caches, admission, (served, metrics))
-        access = PoolAccessGuard(caches.follow(kinds.GPU_POOLS).store.named, lambda: _pool_defaults(surface))
-        guard = DisabledGate(access, surface.live_settings, DISABLED)
+        mutator = DisabledGate(decider, context.live_settings)
+        certificate = _certificate(context, caches, admission, (served, metrics))
+        access = PoolAccessGuard(caches.follow(kinds.GPU_POOLS).store.named, lambda: _pool_defaults(context))
+        guard = DisabledGate(access, context.live_settings, DISABLED)
         listen = ListenOptions(admission.listen, served)
         hook = WebhookServer(
             mutator, listen, guard, metrics=metrics, on_events=pending_events.expect, drain=admission.drain
@@ -98,7 +98,7 @@ async def work(settings: ProcessOptions, admission: WebhookOptions) -> int:
             if not stop.is_set():
                 await hook.run(stop, listening=certificate.watcher.answer)
 
-        ready = surface.checks.ready
+        ready = context.checks.ready
         ready |= {
             "caches": caches.not_synced,
             "certificate": certificate.watcher.missing,
@@ -110,7 +110,7 @@ async def work(settings: ProcessOptions, admission: WebhookOptions) -> int:
             component_runner.until_cancelled("certificate", certificate.run),
         ]
         return await run_until_stopped(
-            surface,
+            context,
             [*parts, Component("webhook", serve, grace=admission.drain + SHUTDOWN_GRACE + SHUTDOWN_TIMEOUT)],
         )
 
