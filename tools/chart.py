@@ -27,7 +27,7 @@ from croupier.admission.configurations import ServiceTarget, WebhookConfiguratio
 from croupier.api import crds
 from croupier.core.nodes.bootstrap import DCGM, GFD
 from croupier.ops import scheduler_config
-from croupier.ops.uninstall import SCHEDULER
+from croupier.ops.scheduler_manifests import SECOND_SCHEDULER_NAME
 from croupier_lab import binaries
 from croupier_lab.binaries import BinarySources
 from tools import generate_crds
@@ -98,7 +98,9 @@ class HelmFailed(Exception):
 def files(root: Path) -> dict[str, str]:
     """The copied and generated files: content by path in the repository."""
     wish = WebhookConfigurationOptions(ServiceTarget(NAMESPACE))
-    second = scheduler_config.SchedulerConfigOptions(scheduler_name=SCHEDULER, lease_namespace=NAMESPACE)
+    second = scheduler_config.SchedulerConfigOptions(
+        scheduler_name=SECOND_SCHEDULER_NAME, lease_namespace=NAMESPACE
+    )
     deployments = _deployments(wish)
     sources = {source: deployments.get(source) or (root / source).read_text() for _, source, _ in COPIES}
     return {

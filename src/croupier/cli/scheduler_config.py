@@ -116,7 +116,12 @@ def scheduler_config(
     """
     from croupier.ops import scheduler_steps
     from croupier.ops.scheduler_config import InvalidSchedulerOptions, SchedulerConfigOptions
-    from croupier.ops.scheduler_manifests import KUBECONFIGS, InvalidManifest, SecondScheduler
+    from croupier.ops.scheduler_manifests import (
+        KUBECONFIGS,
+        SECOND_SCHEDULER_NAME,
+        InvalidManifest,
+        SecondScheduler,
+    )
 
     if where not in get_args(ClusterKind):
         terminal.usage_error(f"--for {where}: must be kubeadm, k3s or managed.")
@@ -132,7 +137,7 @@ def scheduler_config(
         url=url,
         kubeconfig=kubeconfig_path or KUBECONFIGS.get(where, ""),
         files=files,
-        scheduler_name=scheduler_name or ("croupier-scheduler" if managed else "default-scheduler"),
+        scheduler_name=scheduler_name or (SECOND_SCHEDULER_NAME if managed else "default-scheduler"),
         leader_elect=leader_elect,
         lease_namespace=namespace if managed else "kube-system",
         qps=qps,

@@ -26,6 +26,7 @@ KUBECONFIGS: Final = {"kubeadm": KUBEADM_KUBECONFIG, "k3s": K3S_KUBECONFIG}
 """The kubeconfig to put into the file: kube-scheduler ignores --kubeconfig when --config is set."""
 K3S_CONFIG: Final = "/etc/rancher/k3s/config.yaml.d/croupier.yaml"
 SECOND_SCHEDULER_NAME: Final = "croupier-scheduler"
+"""The name of the second scheduler and of its Lease."""
 NAMESPACE: Final = "d8-gpu-operator"
 CONFIG_FOLDER: Final = "/etc/croupier-scheduler"
 TLS_FOLDER: Final = "/tls"

@@ -33,11 +33,10 @@ from croupier.kube.client.errors import Conflict, KubeError, NotFound
 from croupier.kube.client.resource import Raw, Resource
 from croupier.ops.doctor_webhook import REGISTRATIONS
 from croupier.ops.installation import ELECTIONS, Installation, renew_time
+from croupier.ops.scheduler_manifests import SECOND_SCHEDULER_NAME
 
 T = TypeVar("T")
 
-SCHEDULER: Final = "croupier-scheduler"
-"""The name of the second scheduler and of its Lease."""
 LEASE_TTL: Final = timedelta(seconds=20)
 """A Lease with a holder that was renewed within this time is held."""
 ROUNDS: Final = 5
@@ -153,7 +152,7 @@ async def _created_objects(cluster: Installation) -> list[Remnant]:
     maps = await cluster.all(kinds.CONFIG_MAPS, cluster.here(pool_writing.LABEL))
     created = [uninstall_plan.kept("ConfigMap", item.metadata.key, "the cards of a pool") for item in maps]
     leases = [lease.metadata for lease in await cluster.all(kinds.LEASES, cluster.here())]
-    ours = {*ELECTIONS.values(), migration.LEASE, SCHEDULER}
+    ours = {*ELECTIONS.values(), migration.LEASE, SECOND_SCHEDULER_NAME}
     created += [
         uninstall_plan.kept("Lease", meta.key, "a heartbeat or an election")
         for meta in leases
