@@ -109,9 +109,10 @@ class CRDCapacityManager:
         cached = self._cache(change.key.name)
         if change.new is not None:
             cached.observe(change.new)
-            self._verify(cached)
         elif change.old is not None:
             cached.observe_deleted(change.old)
+        self._verify(cached)
+        if change.new is None:
             self._drop_unused(cached)
 
     def _relisted(self, asked_at: float) -> None:
