@@ -6,7 +6,7 @@ Each rule is a function of files, so that the tests at the end can break it on p
 import ast
 import re
 import subprocess
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -20,12 +20,12 @@ SHARED_CLASS_NAMES: dict[str, str] = {}
 """Class names that stand for more than one class, each with its reason."""
 
 UNCLEAR_WORDS = ("nobody", "somebody", "whoever", "shall", "anew", "meanwhile", "beside")
-ALLOWED_LINES: dict[str, str] = {
-    "tests/test_words.py": "the list of these words itself",
-    "LICENSE": "the text of the Apache licence is not ours to change",
-    "src/croupier_lab/image.py": "the user nobody of /etc/passwd",
+ALLOWED_LINES: dict[str, tuple[int, str]] = {
+    "tests/test_words.py": (2, "the list of these words, and a reason below"),
+    "LICENSE": (15, "the text of the Apache licence is not ours to change"),
+    "src/croupier_lab/image.py": (1, "the user nobody of /etc/passwd"),
 }
-"""Files in which the words above may stand, each with its reason."""
+"""Files in which the words above may stand: on how many lines, and why."""
 
 UNREAD = (".lock", ".sum", ".svg", ".png", "_pb2.py", "_pb2.pyi")
 GENERATED = ("docs/reference/",)
@@ -105,8 +105,8 @@ def test_words_are_plain():
     lines = unclear_lines(_read(tracked_files()))
     print(*lines, sep="\n")  # noqa: T201
 
-    unlisted = [line for line in lines if line.split(":")[0] not in ALLOWED_LINES]
-    assert unlisted == []
+    allowed = {name: count for name, (count, _) in ALLOWED_LINES.items()}
+    assert Counter(line.split(":")[0] for line in lines) == allowed
     assert len(lines) <= MAX_EXCEPTIONS
 
 
