@@ -11,8 +11,9 @@ from croupier.core.claims.audit import AuditInputs
 from croupier.core.ledger import ledger
 from croupier.core.ledger.ledger import HoldTerms, Ledger
 from croupier.core.ledger.reported_cards import NodeCardReport, ReportedCard
-from croupier.core.model.card import Grant
-from croupier.core.model.card_request import CardShares
+from croupier.core.model.card import CardGrant, Grant, LedgerCard, MigSlot
+from croupier.core.model.card_request import CardShares, MigDevices
+from croupier.core.model.pod_view import PodView
 from tests.core import node_records
 from tests.core.node_records import (
     NODE,
@@ -63,6 +64,13 @@ def found(seen: AuditInputs) -> list[tuple[str, str, bool]]:
         )
         for divergence in audit.compare(seen)
     ]
+
+
+MIG_PLACEHOLDER = f"{NODE}-mig-1g.10gb-0"
+
+
+def mig_pod(name: str, slot: str) -> PodView:
+    return pod(name, wants=(MigDevices("1g.10gb", 1),), grant=(CardGrant(MIG_PLACEHOLDER, slots=(slot,)),))
 
 
 RESERVED = ("ns/a", half_of(gpu(0)), HoldTerms(reservation="rsv-a"))
@@ -174,6 +182,24 @@ def test_swapped_pods_are_repaired_together():
 
     assert after.ledger.grant("ns/a/1") == half_of(gpu(0), share=100)
     assert after.ledger.grant("ns/b/1") == half_of(gpu(1), share=100)
+
+
+def test_a_pod_moved_from_a_placeholder_stays_while_another_pod_holds_the_placeholder():
+    """Found by the property below: the sync moved the pod, WrongCard moved it back, without end."""
+    device = MigSlot("1g.10gb-0", "1g.10gb", 0, 1)
+    slots = (replace(device, holder="ns/a/1"), MigSlot("1g.10gb-1", "1g.10gb", 1, 1, "ns/b/1"))
+    seen = world(
+        Ledger(NODE, (LedgerCard(MIG_PLACEHOLDER, 0, "MIG", slots=slots),)),
+        mig_pod("a", "1g.10gb-0"),
+        mig_pod("b", "1g.10gb-1"),
+        report=NodeCardReport(NODE, devices=(ReportedCard(pci(0), 0, cut=(device,)),)),
+    )
+
+    after = mended(seen)
+
+    assert after.ledger.grant("ns/a/1") == (CardGrant(pci(0), slots=("1g.10gb-0",)),)
+    assert after.ledger.grant("ns/b/1") == (CardGrant(MIG_PLACEHOLDER, slots=("1g.10gb-1",)),)
+    assert found(after) == [("Drift", MIG_PLACEHOLDER, False)]
 
 
 def test_a_repair_does_nothing_if_the_difference_no_longer_exists():

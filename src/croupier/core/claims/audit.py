@@ -95,8 +95,7 @@ class Divergence:
 
 def compare(world: AuditInputs) -> tuple[Divergence, ...]:
     """All differences, in the order in which they should be repaired."""
-    names = sync_cards.card_names(world.ledger.node, world.ledger.cards)
-    return (*_drift(world), *_leaks(world), *_overlaps(world), *_wrong_cards(world, names), *_ghosts(world))
+    return (*_drift(world), *_leaks(world), *_overlaps(world), *_wrong_cards(world), *_ghosts(world))
 
 
 def confirmed(before: Iterable[Divergence], now: Iterable[Divergence]) -> tuple[Divergence, ...]:
@@ -209,8 +208,8 @@ def _overlaps(world: AuditInputs) -> list[Divergence]:
     return overlaps
 
 
-def _wrong_cards(world: AuditInputs, names: CardNames) -> list[Divergence]:
-    wrong: list[tuple[str, Grant]] = []
+def _wrong_cards(world: AuditInputs) -> list[Divergence]:
+    names, wrong = _current_names(world), list[tuple[str, Grant]]()
     for pod in world.live():
         held = world.ledger.grant(pod.holder)
         allotted = rebuild.allocated_grant(pod, names, world.reservation_holds.get(pod.key))
@@ -219,6 +218,22 @@ def _wrong_cards(world: AuditInputs, names: CardNames) -> list[Divergence]:
     together = MoveGrants(tuple(wrong))
     joint = bool(wrong) and apply(world.ledger, together) != world.ledger
     return [_wrong_card(world.ledger, entry, together if joint else MoveGrants((entry,))) for entry in wrong]
+
+
+def _current_names(world: AuditInputs) -> CardNames:
+    """The names of the cards, without placeholders that the node no longer reports.
+
+    Such a placeholder stays while a pod holds it, but says nothing about where other pods are: syncing moves
+    them to real devices, and moving them back would never end.
+    """
+    held = world.ledger
+    reported = {card.id for card in reported_cards.from_report(world.report, sync_cards.in_use(held)).cards}
+    current = (
+        card
+        for card in held.cards
+        if card.id in reported or not reported_cards.is_placeholder(held.node, card.id)
+    )
+    return sync_cards.card_names(held.node, current)
 
 
 def _wrong_card(held: Ledger, entry: tuple[str, Grant], repair: MoveGrants) -> Divergence:
