@@ -95,7 +95,15 @@ class Divergence:
 
 def compare(world: AuditInputs) -> tuple[Divergence, ...]:
     """All differences, in the order in which they should be repaired."""
-    return (*_drift(world), *_leaks(world), *_overlaps(world), *_wrong_cards(world), *_ghosts(world))
+    counted = reported_cards.from_report(world.report, sync_cards.in_use(world.ledger))
+    names = _current_names(world.ledger, counted)
+    return (
+        *_drift(world, counted),
+        *_leaks(world),
+        *_overlaps(world),
+        *_wrong_cards(world, names),
+        *_ghosts(world),
+    )
 
 
 def confirmed(before: Iterable[Divergence], now: Iterable[Divergence]) -> tuple[Divergence, ...]:
@@ -116,10 +124,9 @@ def apply(held: Ledger, repair: LedgerRepair) -> Ledger:
             return sync_cards.sync(held, report)
 
 
-def _drift(world: AuditInputs) -> list[Divergence]:
+def _drift(world: AuditInputs, counted: CountedCards) -> list[Divergence]:
     """Cards that can be changed to match the report, and cards whose holders prevent it."""
-    held, fitted = world.ledger, sync_cards.sync(world.ledger, world.report)
-    counted = reported_cards.from_report(world.report, sync_cards.in_use(held))
+    held, fitted = world.ledger, sync_cards.with_cards(world.ledger, counted.cards)
     old, new = ({card.id: card for card in ledger_.cards} for ledger_ in (held, fitted))
     divergences = [
         Divergence(
@@ -208,8 +215,8 @@ def _overlaps(world: AuditInputs) -> list[Divergence]:
     return overlaps
 
 
-def _wrong_cards(world: AuditInputs) -> list[Divergence]:
-    names, wrong = _current_names(world), list[tuple[str, Grant]]()
+def _wrong_cards(world: AuditInputs, names: CardNames) -> list[Divergence]:
+    wrong: list[tuple[str, Grant]] = []
     for pod in world.live():
         held = world.ledger.grant(pod.holder)
         allotted = rebuild.allocated_grant(pod, names, world.reservation_holds.get(pod.key))
@@ -220,14 +227,13 @@ def _wrong_cards(world: AuditInputs) -> list[Divergence]:
     return [_wrong_card(world.ledger, entry, together if joint else MoveGrants((entry,))) for entry in wrong]
 
 
-def _current_names(world: AuditInputs) -> CardNames:
+def _current_names(held: Ledger, counted: CountedCards) -> CardNames:
     """The names of the cards, without placeholders that the node no longer reports.
 
     Such a placeholder stays while a pod holds it, but says nothing about where other pods are: syncing moves
     them to real devices, and moving them back would never end.
     """
-    held = world.ledger
-    reported = {card.id for card in reported_cards.from_report(world.report, sync_cards.in_use(held)).cards}
+    reported = {card.id for card in counted.cards}
     current = (
         card
         for card in held.cards
