@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from croupier.api import kinds
-from croupier.api.mps import NodeReservation, holder
+from croupier.api.mps import NodeReservation
 from croupier.api.mps.holder import Holder
+from croupier.core.ledger import holder
 from croupier.kube.client.errors import Invalid
 from croupier.kube.client.resource import Raw
 from tests.api.scenario_tables import EXAMPLES
@@ -71,7 +72,9 @@ names = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,20}[a-z0-9])?", fullmatch=True)
 
 @given(names, names, st.one_of(st.just(""), st.uuids().map(str)))
 def test_the_key_of_a_holder_round_trips(namespace, name, uid):
-    assert holder.split(holder.key(f"{namespace}/{name}", uid)) == (f"{namespace}/{name}", uid)
+    key = f"{namespace}/{name}/{uid}" if uid else f"{namespace}/{name}"
+
+    assert (holder.pod_key(key), holder.uid(key)) == (f"{namespace}/{name}", uid)
 
 
 def full_node(*, percent: int) -> Raw:

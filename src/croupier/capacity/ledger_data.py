@@ -2,9 +2,8 @@
 
 from typing import Any
 
-from croupier.api.mps import holder
 from croupier.capacity.snapshot import ClusterSnapshot
-from croupier.core.ledger import overview
+from croupier.core.ledger import holder, overview
 from croupier.core.ledger.ledger import Ledger
 from croupier.core.ledger.overview import FreeOfTotal
 from croupier.core.model.card import CardGrant, Grant, LedgerCard
@@ -38,7 +37,7 @@ def cards(ledger: Ledger) -> list[dict[str, Any]]:
 
 def card(card: LedgerCard) -> dict[str, Any]:
     held = [
-        {"pod": holder.split(key)[0], "holder": key, "share": amount} for key, amount in card.holders.items()
+        {"pod": holder.pod_key(key), "holder": key, "share": amount} for key, amount in card.holders.items()
     ]
     data: dict[str, Any] = {
         "card": card.id,

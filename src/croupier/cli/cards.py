@@ -208,8 +208,8 @@ def _details(row: "CardRow") -> list[str]:
 def _holders(card: "LedgerCard | None") -> list[str]:
     if card is None:
         return ["  not in the ledger"]
-    from croupier.api.mps import holder
+    from croupier.core.ledger import holder
 
-    shares = [f"{holder.split(key)[0]}: {amount}" for key, amount in card.holders.items()]
-    slots = [f"{holder.split(slot.holder)[0]}: {slot.id}" for slot in card.slots if slot.holder]
+    shares = [f"{holder.pod_key(key)}: {amount}" for key, amount in card.holders.items()]
+    slots = [f"{holder.pod_key(slot.holder)}: {slot.id}" for slot in card.slots if slot.holder]
     return [f"  held by    {holding}" for holding in (*shares, *slots)] or ["  held by    none"]

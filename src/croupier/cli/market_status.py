@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from croupier.kube.client.api_client import Client
 
 HEADERS = ("pod", "class", "usage", "demand", "throttled", "limit", "", "target", "original", "reason")
-AGENT_TIMEOUT = 120
 """Seconds without a heartbeat after which the pods get back their original limits."""
 
 
@@ -87,13 +86,14 @@ def as_data(lease: "Lease", now: "datetime") -> dict[str, Any]:
     import msgspec
 
     from croupier.api import market_report
+    from croupier.core.model.agent_liveness import MARKET_AGENT_TIMEOUT
 
     silent = _seconds_since_heartbeat(lease, now)
     report = market_report.LEASE.decode(lease)
     fields = {} if report is None else {name: getattr(report, name) for name in report.__struct_fields__}
     data: dict[str, Any] = {
         "node": _node(lease),
-        "alive": silent <= AGENT_TIMEOUT,
+        "alive": silent <= MARKET_AGENT_TIMEOUT,
         "lastSeen": lease.spec.renew_time or None,
     }
     if not fields:
@@ -123,12 +123,14 @@ def print_node(lease: "Lease", now: "datetime") -> None:
 def _title(node: str, silent: float, report: "MarketReport | None") -> str:
     from datetime import timedelta
 
+    from croupier.core.model.agent_liveness import MARKET_AGENT_TIMEOUT
+
     about = [] if report is None else [f"{report.capacity} CPU", f"{report.outside} used by unmanaged pods"]
     if report is not None and report.strict:
         about.append("strict")
     if report is not None and report.dry_run:
         about.append("dry run: limits are not written")
-    if silent > AGENT_TIMEOUT:
+    if silent > MARKET_AGENT_TIMEOUT:
         age = "" if silent == float("inf") else f" for {tables.age(timedelta(seconds=silent))}"
         about.append(f"no heartbeat{age}: pods get back their original limits")
     return f"Node {node}: {', '.join(about)}" if about else f"Node {node}"

@@ -51,10 +51,10 @@ def _free(card: "LedgerCard") -> str:
 
 
 def _holders(card: "LedgerCard") -> str:
-    from croupier.api.mps import holder
+    from croupier.core.ledger import holder
 
-    shares = [f"{holder.split(key)[0]} {_amount(card, amount)}" for key, amount in card.holders.items()]
-    slots = [f"{holder.split(slot.holder)[0]} MIG {slot.profile}" for slot in card.slots if slot.holder]
+    shares = [f"{holder.pod_key(key)} {_amount(card, amount)}" for key, amount in card.holders.items()]
+    slots = [f"{holder.pod_key(slot.holder)} MIG {slot.profile}" for slot in card.slots if slot.holder]
     return f"; {', '.join((*shares, *slots))}" if shares or slots else ""
 
 

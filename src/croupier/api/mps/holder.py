@@ -1,4 +1,4 @@
-"""The key of a holder in the ledger, and the decoded view of a holder.
+"""The wire form of a holder in the ledger, and its decoded view (its name: core/ledger/holder).
 
 On the wire a holder is a key with a number, because every field of the object makes writes more expensive.
 """
@@ -30,14 +30,3 @@ class Holder:
     slots: tuple[str, ...]
     state: HolderState
     expires_at: datetime | None
-
-
-def key(pod_key: str, pod_uid: str = "") -> str:
-    """The key of a pod in the ledger. It includes the UID if it is known."""
-    return f"{pod_key}/{pod_uid}" if pod_uid else pod_key
-
-
-def split(key: str) -> tuple[str, str]:
-    """The `namespace/name` of the pod and its UID. The UID is empty before the pod exists."""
-    namespace, name, *uid = key.split("/")
-    return f"{namespace}/{name}", uid[0] if uid else ""

@@ -13,10 +13,10 @@ from typing import Annotated, ClassVar, Final, Literal, TypeAlias
 from msgspec import Meta, field
 
 from croupier.api.meta import MIG_PROFILE, MIG_PROFILE_MESSAGE, Conditions, ObjectMeta
-from croupier.api.mps import holder
 from croupier.api.mps.holder import HOLDER_MESSAGE, HOLDER_PATTERN, NEVER, Holder
 from croupier.api.mps.reservation import CardID, Percent
 from croupier.api.wire import ATOMIC_MAP, INT32, INT64, Rule, Wire, cel_rules, cel_string, rule, schema
+from croupier.core.ledger import holder
 
 CardMode: TypeAlias = Literal["Percent", "Exclusive", "MIG", "TimeSlice"]
 Count: TypeAlias = Annotated[int, Meta(ge=0), INT32]
@@ -195,11 +195,10 @@ class NodeReservationSpec(Wire, frozen=True, kw_only=True):
     def _holder(
         self, key: str, *, card: CardEntry, percent: int | None = None, slots: tuple[str, ...] = ()
     ) -> Holder:
-        pod_key, pod_uid = holder.split(key)
         expiry = self.held.get(key, "")
         return Holder(
-            pod_key=pod_key,
-            pod_uid=pod_uid,
+            pod_key=holder.pod_key(key),
+            pod_uid=holder.uid(key),
             reservation=self.reservations.get(key, ""),
             percent=percent,
             slices=card.holders.get(key) if card.slices is not None else None,
