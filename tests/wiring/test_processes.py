@@ -80,6 +80,11 @@ class ProcessEnv:
     def phase(self, reservation: str) -> str:
         return str(self.get("rsv", reservation).get("status", {}).get("phase", ""))
 
+    def reason(self, reservation: str) -> str:
+        """The reason of its condition Reserved; PodBound: a pod that ends now ends the Reservation too."""
+        conditions = self.get("rsv", reservation).get("status", {}).get("conditions", ())
+        return next((str(item["reason"]) for item in conditions if item["type"] == "Reserved"), "")
+
     def shares(self) -> dict[str, int]:
         """The used percentage of every card, from the annotations of the pods."""
         taken: dict[str, int] = {}
@@ -147,9 +152,11 @@ async def test_the_service_accounts_of_the_manifests_have_all_permissions(env, b
     await env.deals(book, accounts)
 
     env.lab.kubectl("apply", "-f", "-", stdin=MISSION)
+    await until(lambda: env.phase("example-reservation") == "Reserved", "the Reservation to be held")
     env.ask("my-pod", cards=2, ratio=50)
     env.ask("whole", cards=1)
     await until(lambda: env.cards_of("my-pod") and env.cards_of("whole"), "both pods to be placed")
+    await until(lambda: env.reason("example-reservation") == "PodBound", "the binding to be seen")
     env.lab.kubectl("delete", "pod", "my-pod", "--wait=true")
     await until(lambda: env.phase("example-reservation") == "Released", "the end of its pod to be seen")
     env.lab.kubectl("delete", "rsv", "example-reservation", "--timeout=30s")
