@@ -25,6 +25,7 @@ import yaml
 from croupier.admission import configurations, mark_policy, protection
 from croupier.admission.configurations import ServiceTarget, WebhookConfigurationOptions
 from croupier.api import crds
+from croupier.core.model.namespaces import DEFAULT_NAMESPACE
 from croupier.core.nodes.bootstrap import DCGM, GFD
 from croupier.ops import scheduler_config
 from croupier.ops.scheduler_manifests import SECOND_SCHEDULER_NAME
@@ -34,7 +35,7 @@ from tools import generate_crds
 
 CHART: Final = "charts/croupier"
 FILES: Final = f"{CHART}/files"
-NAMESPACE: Final = "d8-gpu-operator"
+NAMESPACE: Final = DEFAULT_NAMESPACE
 
 RENDERED: Final = "deployments/default/croupier.yaml"
 SERVICES: Final = {GFD: "GFD_IMAGE", DCGM: "DCGM_EXPORTER_IMAGE"}

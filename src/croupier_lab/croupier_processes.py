@@ -17,6 +17,7 @@ import yaml
 from croupier.admission import mark_policy
 from croupier.api import crds
 from croupier.capacity.manager import CapacityManagerKind
+from croupier.core.model.namespaces import DEFAULT_NAMESPACE
 from croupier.core.pods.request_parser import GPU, LEDGER
 from croupier.ops import scheduler_config
 from croupier.ops.scheduler_config import SchedulerConfigOptions
@@ -28,7 +29,7 @@ from croupier_lab.probe import Endpoint
 from croupier_lab.process import LabProcess, Program
 from croupier_lab.progress import ProgressReporter
 
-NAMESPACE: Final = "d8-gpu-operator"
+NAMESPACE: Final = DEFAULT_NAMESPACE
 EXTENDER: Final = "croupier-extender"
 MANAGER: Final = "croupier-manager"
 WEBHOOK: Final = "croupier-webhook"

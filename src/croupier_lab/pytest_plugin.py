@@ -60,7 +60,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[RUN] = TestRun(
         BinarySources(named=config.getoption("--lab-bin")),
         # Print only builds and messages, not normal steps.
-        LogProgress(_terminal_writer(config), steps=False),
+        LogProgress(terminal_writer(config), steps=False),
     )
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         # CI sends SIGTERM on timeout: tear down as on Ctrl-C.
@@ -217,7 +217,7 @@ def _namespaced(request: pytest.FixtureRequest) -> tuple[str, ...]:
     return shared_cluster.namespaced(request.getfixturevalue("crds"))
 
 
-def _terminal_writer(config: pytest.Config) -> Callable[[str], None]:
+def terminal_writer(config: pytest.Config) -> Callable[[str], None]:
     """Returns a function that writes a line to the terminal in spite of pytest's capture."""
 
     def write(text: str) -> None:

@@ -10,8 +10,9 @@ import pytest
 import pytest_asyncio
 
 from croupier.admission import protection
-from croupier.admission.protection import ACCOUNTS, GARBAGE_COLLECTORS, KEEP_REQUEST, NAMESPACE
+from croupier.admission.protection import ACCOUNTS, GARBAGE_COLLECTORS, KEEP_REQUEST
 from croupier.api import kinds
+from croupier.core.model.namespaces import DEFAULT_NAMESPACE
 from croupier.core.pods.request_parser import CARDS, GPU, LEDGER, PERCENT, RATIO
 from croupier.core.pools.hints import NODE_LABEL, POD_LABEL, REQUEST_ID
 from croupier.kube.client import api_client, config
@@ -32,7 +33,7 @@ WITHIN = 60.0
 Raw = dict[str, Any]
 
 
-def account(name: str, namespace: str = NAMESPACE) -> dict[str, tuple[str, ...]]:
+def account(name: str, namespace: str = DEFAULT_NAMESPACE) -> dict[str, tuple[str, ...]]:
     """A client with this identity; RBAC allows everything, so that only the policies decide."""
     user = f"system:serviceaccount:{namespace}:{name}"
     return {"Impersonate-User": (user,), "Impersonate-Group": ("system:masters",)}
@@ -57,10 +58,10 @@ def namespace(cluster: Cluster) -> Iterator[str]:
 async def ours(cluster: Cluster, crds: object, namespace: str) -> AsyncIterator[Client]:
     """A client of one of our accounts, with one protected card, pool and node."""
     applied = [*protection.managed_documents(), *protection.pod_documents(_only(namespace))]
-    made = NAMESPACE not in cluster.kubectl("get", "namespaces", "-o", "name").stdout
+    made = DEFAULT_NAMESPACE not in cluster.kubectl("get", "namespaces", "-o", "name").stdout
     async with client_as(cluster, account("gpupool-controller")) as api:
         if made:
-            cluster.kubectl("create", "namespace", NAMESPACE)
+            cluster.kubectl("create", "namespace", DEFAULT_NAMESPACE)
         for one in applied:
             cluster.kubectl("apply", "-f", "-", stdin=json.dumps(one))
         try:
@@ -73,7 +74,7 @@ async def ours(cluster: Cluster, crds: object, namespace: str) -> AsyncIterator[
             await _clear(api)
             await until_async(lambda: _gone(cluster), "the policies to be forgotten", within=WITHIN)
             if made:
-                cluster.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
+                cluster.kubectl("delete", "namespace", DEFAULT_NAMESPACE, "--wait=false")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -93,7 +94,7 @@ async def _create_objects(api: Client, namespace: str) -> None:
     await api.create(kinds.GPU_NODE_INVENTORIES, {"metadata": {"name": NODE}})
     pool = {"metadata": {"name": POOL}, "spec": {"allocation": {"mode": "Exclusive"}}}
     await api.create(kinds.GPU_POOLS, pool)
-    await api.create(kinds.CONFIG_MAPS, {"metadata": {"name": CONFIG}}, namespace=NAMESPACE)
+    await api.create(kinds.CONFIG_MAPS, {"metadata": {"name": CONFIG}}, namespace=DEFAULT_NAMESPACE)
     pods = {
         "marked": envs.pod("marked", {GPU: "1", LEDGER: "1"}),
         "shared": envs.pod("shared", {PERCENT: "50", LEDGER: "1"}, {RATIO: "50"}),
@@ -117,7 +118,7 @@ MADE: list[tuple[Resource[Any], str]] = [
 async def _clear(api: Client) -> None:
     for kind, name in MADE:
         with contextlib.suppress(NotFound):
-            await api.delete(kind, name, namespace=NAMESPACE if kind.namespaced else None)
+            await api.delete(kind, name, namespace=DEFAULT_NAMESPACE if kind.namespaced else None)
 
 
 async def _refused(cluster: Cluster) -> list[bool]:
@@ -125,7 +126,7 @@ async def _refused(cluster: Cluster) -> list[bool]:
     async with api_client.connect(config.load(cluster.kubeconfig)) as api:
         probes: list[tuple[Resource[Any], Raw, str | None]] = [
             (kinds.GPU_DEVICES, {"metadata": {"name": "probe"}}, None),
-            (kinds.CONFIG_MAPS, {"metadata": {"name": "gpupool-probe"}}, NAMESPACE),
+            (kinds.CONFIG_MAPS, {"metadata": {"name": "gpupool-probe"}}, DEFAULT_NAMESPACE),
             (kinds.NODES, {"metadata": {"name": "probe", "labels": {f"{NODE_LABEL}a": ""}}}, None),
         ]
         found = []
@@ -241,7 +242,7 @@ EDITED: dict[str, tuple[Resource[Any], str, Raw, str | None, str]] = {
 @pytest.mark.parametrize("edit", EDITED.values(), ids=EDITED)
 async def test_managed_fields_can_be_written_only_by_our_accounts(edit, user: Client, ours: Client):
     kind, name, patch, sub, what = edit
-    where = NAMESPACE if kind.namespaced else None
+    where = DEFAULT_NAMESPACE if kind.namespaced else None
 
     assert await _why_not(user, kind, name, patch, sub=sub, namespace=where) == protection.managed_field(what)
     assert await _why_not(ours, kind, name, patch, sub=sub, namespace=where) == ""
@@ -281,12 +282,12 @@ async def test_users_may_change_their_own_fields(deed, user: Client):
 
 async def test_other_config_maps_and_garbage_collection_are_allowed(cluster: Cluster, user: Client):
     await user.create(
-        kinds.CONFIG_MAPS, {"metadata": {"name": "settings"}}, namespace=NAMESPACE, dry_run=True
+        kinds.CONFIG_MAPS, {"metadata": {"name": "settings"}}, namespace=DEFAULT_NAMESPACE, dry_run=True
     )
     await user.create(
         kinds.CONFIG_MAPS, {"metadata": {"name": CONFIG}}, namespace="kube-system", dry_run=True
     )
-    removal = ("delete", "configmap", CONFIG, "-n", NAMESPACE, "--dry-run=server")
+    removal = ("delete", "configmap", CONFIG, "-n", DEFAULT_NAMESPACE, "--dry-run=server")
     by_hand = cluster.kubectl(*removal, check=False)
     assert protection.managed_field(f"ConfigMap {CONFIG}") in by_hand.stderr
     for name in GARBAGE_COLLECTORS:

@@ -1,7 +1,6 @@
 """The compact ledger decodes to complete holders, and a ledger of full size stays within the cost limits."""
 
 from datetime import UTC, datetime
-from typing import Any
 
 import msgspec
 import pytest
@@ -9,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from croupier.api import kinds
-from croupier.api.mps import NodeReservation
-from croupier.api.mps.holder import Holder
-from croupier.core.ledger import holder
+from croupier.api.mps import NodeReservation, ledger_codec
+from croupier.core.ledger import holder, overview
+from croupier.core.ledger.overview import HolderSummary
+from croupier.core.model.card import CardGrant, CardMode
 from croupier.kube.client.errors import Invalid
 from croupier.kube.client.resource import Raw
 from tests.api.scenario_tables import EXAMPLES
@@ -19,20 +19,11 @@ from tests.api.scenario_tables import EXAMPLES
 CARDS, HOLDERS = 32, 64
 
 
-def holders(example: str) -> list[list[Holder]]:
-    ledger = msgspec.convert(EXAMPLES[example], NodeReservation)
-    return [list(ledger.spec.holders_of(card)) for card in ledger.spec.cards]
-
-
-def a_holder(pod_key: str, pod_uid: str = "", **known: Any) -> Holder:
-    unknown: dict[str, Any] = {
-        "reservation": "",
-        "percent": None,
-        "slices": None,
-        "slots": (),
-        "expires_at": None,
-    }
-    return Holder(**{"pod_key": pod_key, "pod_uid": pod_uid, "state": "Bound", **unknown, **known})
+def holders(example: str) -> tuple[list[CardMode], list[HolderSummary]]:
+    """The modes of the cards, and all holders."""
+    record = msgspec.convert(EXAMPLES[example], NodeReservation)
+    ledger = ledger_codec.decode(record.metadata.name, record.spec)
+    return [card.mode for card in ledger.cards], list(overview.holder_summaries(ledger))
 
 
 UID_1 = "3f1c2a9e-5a55-4c38-9d0c-2f6d8f1f0a11"
@@ -42,29 +33,54 @@ UID_3 = "5d3e7f80-61a2-4b3c-9c4d-0a1b2c3d4e5f"
 
 def test_shares_of_bound_and_held_holders():
     noon = datetime(2030, 1, 31, 12, tzinfo=UTC)
+    first, second = (
+        (CardGrant(f"node-1-0000-{bus}-00-0", share),) for bus, share in (("65", 50), ("ca", 50))
+    )
 
-    assert holders("nodereservation-percent") == [
-        [a_holder("default/trainer-0", UID_1, percent=50), a_holder("default/trainer-1", UID_2, percent=50)],
+    assert holders("nodereservation-percent") == (
+        ["Percent", "Percent"],
         [
-            a_holder("default/trainer-2", UID_3, percent=30, state="Held", expires_at=noon),
-            a_holder("default/my-pod", percent=50, state="Held", reservation="example-reservation"),
+            HolderSummary(
+                "default/my-pod", "", "node-1", second, held=True, reservation="example-reservation"
+            ),
+            HolderSummary("default/trainer-0", UID_1, "node-1", first),
+            HolderSummary("default/trainer-1", UID_2, "node-1", first),
+            HolderSummary(
+                "default/trainer-2",
+                UID_3,
+                "node-1",
+                (CardGrant("node-1-0000-ca-00-0", 30),),
+                held=True,
+                until=noon,
+            ),
         ],
-    ]
+    )
 
 
 def test_slots_of_one_pod_are_one_holder():
-    assert holders("nodereservation-mig") == [
+    card = "gpu-worker-0000-65-00-0"
+
+    assert holders("nodereservation-mig") == (
+        ["MIG"],
         [
-            a_holder("ml/infer-0", UID_1, slots=("1g.10gb-0", "1g.10gb-1")),
-            a_holder("ml/train-0", UID_2, slots=("3g.40gb-4",)),
-        ]
-    ]
+            HolderSummary(
+                "ml/infer-0", UID_1, "gpu-worker", (CardGrant(card, slots=("1g.10gb-0", "1g.10gb-1")),)
+            ),
+            HolderSummary("ml/train-0", UID_2, "gpu-worker", (CardGrant(card, slots=("3g.40gb-4",)),)),
+        ],
+    )
 
 
 def test_time_slices():
-    assert holders("nodereservation-timeslice") == [
-        [a_holder("notebooks/alice-0", UID_1, slices=2), a_holder("notebooks/bob-0", UID_2, slices=1)]
-    ]
+    card = "gpu-worker2-0000-65-00-0"
+
+    assert holders("nodereservation-timeslice") == (
+        ["TimeSlice"],
+        [
+            HolderSummary("notebooks/alice-0", UID_1, "gpu-worker2", (CardGrant(card, 2),)),
+            HolderSummary("notebooks/bob-0", UID_2, "gpu-worker2", (CardGrant(card, 1),)),
+        ],
+    )
 
 
 names = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,20}[a-z0-9])?", fullmatch=True)

@@ -1,7 +1,6 @@
 """`croupier scheduler-config` prints a configuration for kube-scheduler, and rejects invalid options."""
 
 import asyncio
-import random
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +10,10 @@ import yaml
 from typer.testing import CliRunner
 
 from croupier.cli.scheduler_config import scheduler_config
-from croupier_lab import controlplane, ports, probe, process
+from croupier_lab import controlplane
 from croupier_lab.controlplane import SCHEDULER
 from croupier_lab.lab import Lab
-from croupier_lab.probe import Endpoint
-from croupier_lab.process import Program
-from tests import polling
+from tests.cli.scheduler_process import running_scheduler
 
 FILES = ("--ca", "/pki/ca.crt", "--cert", "/pki/tls.crt", "--key", "/pki/tls.key")
 
@@ -132,23 +129,7 @@ async def test_kube_scheduler_accepts_the_configuration(lab: Lab, tmp_path: Path
     )
     file = tmp_path / "scheduler.yaml"
     file.write_text(yaml.safe_dump(config))
-    (port,) = ports.free(1, chance=random.Random())  # noqa: S311  # a port, no secret
-    argv = (
-        *controlplane.program(SCHEDULER, lab.site).argv,
-        f"--config={file}",
-        f"--secure-port={port}",
-    )
-    running = process.start(Program("accepted", argv), tmp_path)
-    endpoint = Endpoint(f"https://127.0.0.1:{port}/readyz", lab.site.authority, lab.site.pair("admin"))
+    command = controlplane.program(SCHEDULER, lab.site).argv[1:]
 
-    async def ready() -> bool:
-        assert process.alive(running), f"kube-scheduler exited; see {running.log}"
-        try:
-            return (await asyncio.to_thread(probe.get, endpoint))[0] == 200
-        except OSError:
-            return False
-
-    try:
-        await polling.until_async(ready, "the scheduler to accept its configuration")
-    finally:
-        await process.stop(running)
+    async with running_scheduler(lab, tmp_path, (*command, f"--config={file}")):
+        pass

@@ -1,10 +1,8 @@
 """`croupier scheduler-config --for ...`: the output works with kubeadm, k3s and managed control planes."""
 
 import asyncio
-import random
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +10,13 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from croupier_lab import kubeconfig, ports, probe, process
+from croupier_lab import kubeconfig
 from croupier_lab.controlplane import SCHEDULER
 from croupier_lab.lab import Lab
-from croupier_lab.probe import Endpoint
-from croupier_lab.process import Program
 from tests import polling
+from tests.cli.scheduler_process import TIMEOUT, running_scheduler
 from tests.cli.test_scheduler_config import app
 
-TIMEOUT = 90.0
 TLS = ("--url", "https://10.96.0.40:9440", "--ca", "/pki/ca.crt", "--cert", "/etc/x/c", "--key", "/etc/x/k")
 STATIC_POD = """
 apiVersion: v1
@@ -260,32 +256,3 @@ def with_lab_kubeconfigs(lab: Lab, command: Sequence[str], files: Mapping[str, s
     """Replace the host's kubeconfig paths with those of the lab."""
     known = {name: str(lab.site.kubeconfig(part)) for name, part in files.items()}
     return [re.sub("|".join(known), lambda found: known[found[0]], word) for word in command]
-
-
-@asynccontextmanager
-async def running_scheduler(lab: Lab, folder: Path, command: Sequence[str]) -> AsyncIterator[None]:
-    """Run the lab's kube-scheduler with this command line; yields when it is ready."""
-    (port,) = ports.free(1, chance=random.Random())  # noqa: S311  # a port, no secret
-    serving = lab.site.pair(SCHEDULER)
-    argv = (
-        lab.site.binaries[SCHEDULER],
-        *(word for word in command if not word.startswith("--secure-port=")),
-        f"--secure-port={port}",
-        f"--tls-cert-file={serving.certificate}",
-        f"--tls-private-key-file={serving.key}",
-    )
-    running = process.start(Program("placed", argv), folder)
-    endpoint = Endpoint(f"https://127.0.0.1:{port}/readyz", lab.site.authority, lab.site.pair("admin"))
-
-    async def ready() -> bool:
-        assert process.alive(running), f"kube-scheduler exited; see {running.log}"
-        try:
-            return (await asyncio.to_thread(probe.get, endpoint))[0] == 200
-        except OSError:
-            return False
-
-    try:
-        await polling.until_async(ready, "the scheduler to accept its configuration", TIMEOUT)
-        yield
-    finally:
-        await process.stop(running)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from croupier_lab.pytest_plugin import terminal_writer
 from tests.proof.env import CI, FULL, ProofSize
 
 
@@ -17,14 +18,4 @@ def size(pytestconfig: pytest.Config) -> ProofSize:
 @pytest.fixture
 def tell(pytestconfig: pytest.Config):
     """Print past pytest's capture what a test ran and found."""
-
-    def write(text: str) -> None:
-        capture = pytestconfig.pluginmanager.getplugin("capturemanager")
-        reporter = pytestconfig.pluginmanager.getplugin("terminalreporter")
-        if capture is None or reporter is None:
-            return
-        with capture.global_and_fixture_disabled():
-            reporter.ensure_newline()
-            reporter.write_line(text)
-
-    return write
+    return terminal_writer(pytestconfig)

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
 from croupier.api.core_v1 import WebhookConfiguration
+from croupier.core.model.namespaces import DEFAULT_NAMESPACE
 from croupier.core.pods.request_parser import GPU, MIG, POOL
 
 FailurePolicy: TypeAlias = Literal["Ignore", "Fail"]
@@ -37,7 +38,7 @@ PATHS: Final = {
     REQUEST: "/validate",
 }
 """Paths of the webhooks, by name."""
-EXCLUDED: Final = ("kube-system", "d8-gpu-operator")
+EXCLUDED: Final = ("kube-system", DEFAULT_NAMESPACE)
 TIMEOUT: Final = 5
 """Seconds that the API server waits for an answer."""
 INJECT_CA: Final = "cert-manager.io/inject-ca-from"

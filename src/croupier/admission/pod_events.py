@@ -11,7 +11,7 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 from croupier.admission.review import AdmissionRequest
 from croupier.api.pod_identity import POD_IDENTITIES, PodIdentity
@@ -19,7 +19,7 @@ from croupier.core.fallbacks.fallback import PodEvent
 from croupier.kube.cache.store import ObjectChange
 from croupier.kube.client.clock import Clock, SystemClock
 from croupier.kube.controller import events
-from croupier.kube.controller.event_series import EventContent
+from croupier.kube.controller.event_series import EventContent, EventType
 
 REPORTER: Final = "gpu-admission-webhook"
 REWRITTEN: Final = "GPUFallback"
@@ -79,7 +79,7 @@ class PendingPodEvents:
             rewritten = note.reason == REWRITTEN
             if rewritten != bool(pod.metadata.annotations.fallback):
                 continue  # another pod of that name, with another outcome
-            kind: Literal["Normal", "Warning"] = "Normal" if rewritten else "Warning"
+            kind: EventType = "Normal" if rewritten else "Warning"
             self.record(regarding, note.reason, note.sentence, action="Admit", type=kind)
 
     def _forget(self, now: float) -> None:

@@ -18,12 +18,12 @@ from typing import Any, Final
 from croupier.admission import policies
 from croupier.admission.policies import AdmissionPolicy
 from croupier.api.gpu.device import IGNORE
+from croupier.core.model.namespaces import DEFAULT_NAMESPACE
 from croupier.core.nodes.bootstrap import DCGM, ENVIRONMENT, FEATURES_DIR, GFD, SERVICE, ServiceKind
 from croupier.core.pods.ledger_resource import CONTAINER_ANNOTATION
 from croupier.core.pods.request_parser import CARDS, LEDGER, RATIO
 from croupier.core.pools.hints import NODE_LABEL, POD_LABEL, REQUEST_ID
 
-NAMESPACE: Final = "d8-gpu-operator"
 ACCOUNTS: Final = (
     "croupier-manager",
     "croupier-extender",
@@ -97,7 +97,7 @@ def pod_documents(namespaces: Mapping[str, Any] | None = None) -> list[dict[str,
 
 def managed_documents(accounts: Iterable[str] = ACCOUNTS) -> list[dict[str, Any]]:
     """Cards, pools and inventories, the ConfigMaps of pools, and the labels of their nodes."""
-    others = {"not-by-us": _not_by(f"system:serviceaccount:{NAMESPACE}:{account}" for account in accounts)}
+    others = {"not-by-us": _not_by(map(_service_account, accounts))}
     protected = (_cards(others), _config(others), _nodes(others))
     return [document for policy in protected for document in policy.documents()]
 
@@ -125,9 +125,7 @@ def service_documents(images: Mapping[ServiceKind, str]) -> list[dict[str, Any]]
         },
         [_none("offences", _STARTED, "differs")],
         conditions={
-            "who-starts-them": (
-                f"request.userInfo.username == 'system:serviceaccount:{NAMESPACE}:{SERVICE_POD_STARTER}'"
-            )
+            "who-starts-them": f"request.userInfo.username == '{_service_account(SERVICE_POD_STARTER)}'"
         },
     ).documents()
 
@@ -223,7 +221,7 @@ def _config(others: Mapping[str, str]) -> AdmissionPolicy:
             "fields": f"variables.name.startsWith('{_CONFIG}') ? ['ConfigMap ' + variables.name] : []",
         },
         [_none("fields", _MANAGED)],
-        namespaces={"matchLabels": {policies.NAME_LABEL: NAMESPACE}},
+        namespaces={"matchLabels": {policies.NAME_LABEL: DEFAULT_NAMESPACE}},
         conditions={**others, "no-housekeeping": f"request.operation != 'DELETE' || {removers}"},
     )
 
@@ -253,6 +251,10 @@ def _changed_labels(concerned: str) -> str:
         f"variables.new.filter(key, {concerned} && variables.old[?key] != variables.new[?key]) + "
         f"variables.old.filter(key, {concerned} && !(key in variables.new))"
     )
+
+
+def _service_account(name: str) -> str:
+    return f"system:serviceaccount:{DEFAULT_NAMESPACE}:{name}"
 
 
 def _not_by(users: Iterable[str]) -> str:

@@ -6,14 +6,13 @@ pod's original limit: an agent that restarts must not take a reduced limit for t
 """
 
 from datetime import datetime
-from typing import Annotated, ClassVar, Final, Literal, TypeAlias
+from typing import Annotated, ClassVar, Final, TypeAlias
 
 from msgspec import Meta, field
 
 from croupier.api.meta import DNS_LABEL, DNS_NAME, Conditions, NodeName, ObjectMeta
 from croupier.api.wire import ATOMIC_MAP, INT64, Rule, Wire, cel_rules, cel_string, immutable, matches, rule
-
-AllocationPhase: TypeAlias = Literal["Pending", "Applied", "Failed"]
+from croupier.core.model.phase import AllocationPhase
 
 _TENTHS: Final = "^([0-9]{1,6}([.][0-9]{1,2}0*)?|[0-9]{0,8}0m)$"
 

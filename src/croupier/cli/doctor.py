@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from croupier.cli import cluster, rendering, tables, terminal
+from croupier.core.model.namespaces import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
     from croupier.core.installation.diagnosis import InstallationProblems
@@ -24,7 +25,7 @@ def doctor(
     ] = None,
     namespace: Annotated[
         str, typer.Option("--namespace", "-n", metavar="NS", help="Namespace of the installation.")
-    ] = "d8-gpu-operator",
+    ] = DEFAULT_NAMESPACE,
     output: terminal.Output = "text",
     kubeconfig: cluster.Kubeconfig = None,
     context: cluster.Context = None,

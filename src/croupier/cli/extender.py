@@ -15,6 +15,7 @@ from croupier.cli.process_options import (
     StrategyName,
     Ttl,
 )
+from croupier.core.model.namespaces import DEFAULT_NAMESPACE
 
 
 def extender(
@@ -33,7 +34,7 @@ def extender(
     capacity_manager: CapacityManagerName = None,
     strategy: StrategyName = None,
     reservation_ttl: Ttl = None,
-    lease_namespace: LeaseNamespace = "d8-gpu-operator",
+    lease_namespace: LeaseNamespace = DEFAULT_NAMESPACE,
     health: HealthAddress = ":8081",
     log_level: LogLevel = None,
     kubeconfig: Kubeconfig = None,

@@ -16,6 +16,7 @@ from croupier.cli.process_options import (
     StrategyName,
     Ttl,
 )
+from croupier.core.model.namespaces import DEFAULT_NAMESPACE
 
 Image = Annotated[
     str, typer.Option(metavar="IMAGE", help="Image to start on nodes where it is missing; empty: never.")
@@ -40,7 +41,7 @@ def manager(
     runtime_class: Annotated[
         str, typer.Option(metavar="NAME", help="RuntimeClass of these two images.")
     ] = "",
-    lease_namespace: LeaseNamespace = "d8-gpu-operator",
+    lease_namespace: LeaseNamespace = DEFAULT_NAMESPACE,
     health: HealthAddress = ":8080",
     log_level: LogLevel = None,
     kubeconfig: Kubeconfig = None,

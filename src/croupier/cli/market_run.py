@@ -8,6 +8,7 @@ import typer
 from croupier.cli import terminal
 from croupier.cli.cluster import Context, Kubeconfig
 from croupier.cli.process_options import HealthAddress, LeaseNamespace, LogLevel, SettingsFrom
+from croupier.core.model.namespaces import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
     from croupier.core.market.policy import MarketPolicy
@@ -48,7 +49,7 @@ def run(
         float, typer.Option(metavar="SECONDS", help="How long the peak demand of a latency pod counts.")
     ] = 1800.0,
     settings: SettingsFrom = None,
-    lease_namespace: LeaseNamespace = "d8-gpu-operator",
+    lease_namespace: LeaseNamespace = DEFAULT_NAMESPACE,
     health: HealthAddress = ":8083",
     log_level: LogLevel = None,
     kubeconfig: Kubeconfig = None,

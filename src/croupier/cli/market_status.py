@@ -6,6 +6,7 @@ import typer
 
 from croupier.cli import cluster, rendering, tables, terminal
 from croupier.cli.process_options import LeaseNamespace
+from croupier.core.model.namespaces import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +26,7 @@ def status(
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="table|json", help="Output format.")
     ] = "table",
-    lease_namespace: LeaseNamespace = "d8-gpu-operator",
+    lease_namespace: LeaseNamespace = DEFAULT_NAMESPACE,
     kubeconfig: cluster.Kubeconfig = None,
     context: cluster.Context = None,
 ) -> None:

@@ -8,6 +8,7 @@ import typer
 from croupier.cli import terminal
 from croupier.cli.cluster import Context, Kubeconfig
 from croupier.cli.process_options import HealthAddress, LeaseNamespace, LogLevel, SettingsFrom
+from croupier.core.model.namespaces import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
     from croupier.wiring.node import CardSource, NodeProcessOptions
@@ -60,7 +61,7 @@ def node(
         ),
     ] = 120.0,
     settings: SettingsFrom = None,
-    lease_namespace: LeaseNamespace = "d8-gpu-operator",
+    lease_namespace: LeaseNamespace = DEFAULT_NAMESPACE,
     health: HealthAddress = ":8084",
     log_level: LogLevel = None,
     kubeconfig: Kubeconfig = None,

@@ -7,6 +7,7 @@ import typer
 
 from croupier.cli import manifest as reading
 from croupier.cli import terminal
+from croupier.core.model.namespaces import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
     from croupier.ops.scheduler_steps import SchedulerFiles
@@ -63,7 +64,7 @@ def scheduler_config(
     ] = "InMemory",
     namespace: Annotated[
         str, typer.Option("--namespace", "-n", metavar="NS", help="managed: namespace of the scheduler.")
-    ] = ("d8-gpu-operator"),
+    ] = (DEFAULT_NAMESPACE),
     kubeconfig_path: Annotated[
         str,
         typer.Option(metavar="PATH", help="Path of the scheduler's own kubeconfig on its host."),

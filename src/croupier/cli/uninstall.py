@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from croupier.cli import cluster, rendering, tables, terminal
+from croupier.core.model.namespaces import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
     from croupier.core.installation.uninstall_plan import Remnant
@@ -31,7 +32,7 @@ def uninstall(
     ] = 60.0,
     namespace: Annotated[
         str, typer.Option("--namespace", "-n", metavar="NS", help="Namespace of the installation.")
-    ] = "d8-gpu-operator",
+    ] = DEFAULT_NAMESPACE,
     output: terminal.Output = "text",
     kubeconfig: cluster.Kubeconfig = None,
     context: cluster.Context = None,

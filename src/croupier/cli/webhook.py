@@ -9,6 +9,7 @@ from croupier.cli import fallback_options
 from croupier.cli.cluster import Context, Kubeconfig
 from croupier.cli.fallback_options import MinMemory, PreferAvailable, Quantities, WhenNothingFits
 from croupier.cli.process_options import HealthAddress, LogLevel, SettingsFrom
+from croupier.core.model.namespaces import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
     from croupier.admission.configurations import WebhookConfigurationOptions
@@ -56,7 +57,7 @@ def webhook(
         str, typer.Option(metavar="HOST:PORT", help="Address to listen on for the API server.")
     ] = ":9443",
     url: Url = "",
-    namespace: Namespace = "d8-gpu-operator",
+    namespace: Namespace = DEFAULT_NAMESPACE,
     failure_policy: Failure = "Ignore",
     only_labelled: OnlyLabelled = "",
     register: Annotated[

@@ -3,12 +3,13 @@
 import typer
 
 from croupier.cli.webhook import Failure, Injected, Namespace, OnlyLabelled, Url
+from croupier.core.model.namespaces import DEFAULT_NAMESPACE
 
 
 def webhook_config(
     *,
     url: Url = "",
-    namespace: Namespace = "d8-gpu-operator",
+    namespace: Namespace = DEFAULT_NAMESPACE,
     failure_policy: Failure = "Ignore",
     only_labelled: OnlyLabelled = "",
     inject_ca_from: Injected = "",

@@ -13,6 +13,7 @@ from typing import Any, Final
 import yaml
 
 from croupier.api.meta import PART_OF
+from croupier.core.model.namespaces import DEFAULT_NAMESPACE
 from croupier.ops import scheduler_config
 from croupier.ops.scheduler_config import InvalidSchedulerOptions, SchedulerConfigOptions
 
@@ -27,7 +28,6 @@ KUBECONFIGS: Final = {"kubeadm": KUBEADM_KUBECONFIG, "k3s": K3S_KUBECONFIG}
 K3S_CONFIG: Final = "/etc/rancher/k3s/config.yaml.d/croupier.yaml"
 SECOND_SCHEDULER_NAME: Final = "croupier-scheduler"
 """The name of the second scheduler and of its Lease."""
-NAMESPACE: Final = "d8-gpu-operator"
 CONFIG_FOLDER: Final = "/etc/croupier-scheduler"
 TLS_FOLDER: Final = "/tls"
 PORT: Final = 10259
@@ -91,7 +91,7 @@ class SecondScheduler:
     """Image of Croupier, if the extender runs in the same pod and listens on loopback."""
     tls_secret: str = ""
     """Secret with tls.crt, tls.key and ca.crt, if the extender is reached over the network."""
-    namespace: str = NAMESPACE
+    namespace: str = DEFAULT_NAMESPACE
     replicas: int = 1
     capacity_manager: str = "InMemory"
 

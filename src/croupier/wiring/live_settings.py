@@ -26,7 +26,7 @@ from croupier.kube.client.api_client import Client, Selection
 from croupier.kube.client.errors import KubeError, NotFound, ServerError, TooManyRequests, Unreachable
 from croupier.kube.client.resource import Raw, Resource
 from croupier.kube.controller import events
-from croupier.kube.controller.event_series import EventContent
+from croupier.kube.controller.event_series import EventContent, EventType
 from croupier.kube.controller.events import EventRecorder
 from croupier.kube.serving import component_runner, logs
 from croupier.kube.serving.component_runner import Component
@@ -259,7 +259,7 @@ class SettingsWatcher:
         (log.warning if loud else log.info)(f"settings: {note}", where=self.where)
         if about is not None:
             regarding = events.reference_to(self._kind, about)
-            kind: Literal["Normal", "Warning"] = "Warning" if loud else "Normal"
+            kind: EventType = "Warning" if loud else "Normal"
             self._recorder.record(regarding, reason, note, action="Configure", type=kind)
 
 

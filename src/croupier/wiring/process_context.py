@@ -16,6 +16,7 @@ from croupier.api.settings import Configuration
 from croupier.api.settings_state import ActiveSettings
 from croupier.capacity.manager import STRATEGY, TTL, CapacityManagerKind
 from croupier.controllers.shared.informer import Informer
+from croupier.core.model.namespaces import DEFAULT_NAMESPACE
 from croupier.core.placement.placement import Strategy
 from croupier.kube.cache.reflector import Reflector
 from croupier.kube.cache.store import Store
@@ -34,7 +35,6 @@ from croupier.wiring.live_settings import LiveSettings, Origin, SettingsWatcher
 
 T = TypeVar("T")
 
-NAMESPACE: Final = "d8-gpu-operator"
 SHUTDOWN_TIMEOUT: Final = 3.0
 """Seconds for pending writes at shutdown."""
 BOUND_PODS: Final = Selection(fields="spec.nodeName!=")
@@ -53,7 +53,7 @@ class ProcessOptions:
     book: CapacityManagerKind = "InMemory"
     ttl: timedelta = TTL
     strategy: Strategy = STRATEGY
-    namespace: str = NAMESPACE
+    namespace: str = DEFAULT_NAMESPACE
     """The namespace of the Leases."""
     kubeconfig: Path | None = None
     context: str | None = None

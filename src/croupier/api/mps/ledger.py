@@ -6,22 +6,24 @@ with the number of fields. Therefore there is one entry per holder and card, and
 (an expiry, a Reservation) is in separate maps (docs/decisions/0002-shape-of-the-ledger.md).
 """
 
-from collections.abc import Iterator
 from datetime import datetime
-from typing import Annotated, ClassVar, Final, Literal, TypeAlias
+from typing import Annotated, ClassVar, Final, TypeAlias
 
 from msgspec import Meta, field
 
-from croupier.api.meta import MIG_PROFILE, MIG_PROFILE_MESSAGE, Conditions, ObjectMeta
-from croupier.api.mps.holder import HOLDER_MESSAGE, HOLDER_PATTERN, NEVER, Holder
+from croupier.api.meta import DNS_LABEL, DNS_NAME, MIG_PROFILE, MIG_PROFILE_MESSAGE, Conditions, ObjectMeta
 from croupier.api.mps.reservation import CardID, Percent
 from croupier.api.wire import ATOMIC_MAP, INT32, INT64, Rule, Wire, cel_rules, cel_string, rule, schema
-from croupier.core.ledger import holder
+from croupier.core.ledger.finding import FindingKind
+from croupier.core.model.card import CardMode
 
-CardMode: TypeAlias = Literal["Percent", "Exclusive", "MIG", "TimeSlice"]
 Count: TypeAlias = Annotated[int, Meta(ge=0), INT32]
-FindingClass: TypeAlias = Literal["Leak", "Ghost", "Overlap", "WrongCard", "Drift"]
 
+NEVER: Final = "never"
+"""The expiry of a hold that does not expire."""
+
+_HOLDER_PATTERN: Final = f"^{DNS_LABEL}/{DNS_NAME}(/[-a-z0-9]+)?$"
+_HOLDER_MESSAGE: Final = "a holder is named namespace/pod/uid, or namespace/pod before the pod exists"
 _TIME_PATTERN: Final = (
     "^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})$"
 )
@@ -60,7 +62,7 @@ _Slots: TypeAlias = Annotated[
             f"the profile of a slot {MIG_PROFILE_MESSAGE}",
         ),
         rule(
-            f"self.all(s, !has(s.holder) || s.holder.matches({cel_string(HOLDER_PATTERN)}))", HOLDER_MESSAGE
+            f"self.all(s, !has(s.holder) || s.holder.matches({cel_string(_HOLDER_PATTERN)}))", _HOLDER_MESSAGE
         ),
     ),
 ]
@@ -119,7 +121,7 @@ class CardEntry(Wire, frozen=True, kw_only=True):
         dict[str, Percent],
         Meta(max_length=64),
         ATOMIC_MAP,
-        cel_rules(rule(f"self.all(k, k.matches({cel_string(HOLDER_PATTERN)}))", HOLDER_MESSAGE)),
+        cel_rules(rule(f"self.all(k, k.matches({cel_string(_HOLDER_PATTERN)}))", _HOLDER_MESSAGE)),
     ] = field(default_factory=dict)
     """The holders: namespace/pod/uid to percent, or to the number of time slices in mode TimeSlice."""
 
@@ -181,32 +183,6 @@ class NodeReservationSpec(Wire, frozen=True, kw_only=True):
     ] = field(default_factory=dict)
     """The holders that hold through a Reservation: holder to the name of the Reservation in its namespace."""
 
-    def holders_of(self, card: CardEntry) -> Iterator[Holder]:
-        """The holders of the card with all their details."""
-        for key, share in card.holders.items():
-            yield self._holder(key, percent=share if card.slices is None else None, card=card)
-        slots: dict[str, tuple[str, ...]] = {}
-        for slot in card.slots or ():
-            if slot.holder:
-                slots[slot.holder] = (*slots.get(slot.holder, ()), slot.id)
-        for key, ids in slots.items():
-            yield self._holder(key, slots=ids, card=card)
-
-    def _holder(
-        self, key: str, *, card: CardEntry, percent: int | None = None, slots: tuple[str, ...] = ()
-    ) -> Holder:
-        expiry = self.held.get(key, "")
-        return Holder(
-            pod_key=holder.pod_key(key),
-            pod_uid=holder.uid(key),
-            reservation=self.reservations.get(key, ""),
-            percent=percent,
-            slices=card.holders.get(key) if card.slices is not None else None,
-            slots=slots,
-            state="Held" if expiry else "Bound",
-            expires_at=None if expiry in ("", NEVER) else datetime.fromisoformat(expiry),
-        )
-
 
 IDENTITY_FIELDS: Final = {CardEntry: ("id",), SlotEntry: ("id",)}
 """The fields that identify cards and slots when a change is merged into the ledger as it was read."""
@@ -228,7 +204,7 @@ class FreeCapacity(Wire, frozen=True, kw_only=True):
 class FindingEntry(Wire, frozen=True, kw_only=True):
     """A difference between the ledger, the pods and the node that the audit found."""
 
-    kind: FindingClass = field(name="class")
+    kind: FindingKind = field(name="class")
     """The class of the difference: Leak, Ghost, Overlap, WrongCard or Drift."""
     message: Annotated[str, Meta(max_length=1024)]
     """A human-readable description of the difference."""

@@ -8,8 +8,7 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
 from croupier.api.mps import ledger as wire
-from croupier.api.mps.holder import NEVER
-from croupier.api.mps.ledger import NodeReservationSpec
+from croupier.api.mps.ledger import NEVER, NodeReservationSpec
 from croupier.core.ledger.ledger import Ledger
 from croupier.core.model.card import LedgerCard, MigSlot
 from croupier.core.model.card_request import WHOLE_CARD

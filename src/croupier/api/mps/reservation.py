@@ -1,12 +1,13 @@
 """Reservation: a claim on shares of a node's cards for one pod."""
 
 from datetime import datetime
-from typing import Annotated, ClassVar, Final, Literal, TypeAlias
+from typing import Annotated, ClassVar, Final, TypeAlias
 
 from msgspec import Meta
 
 from croupier.api.meta import DNS_LABEL, DNS_NAME, Conditions, NodeName, ObjectMeta
 from croupier.api.wire import INT32, Rule, Wire, immutable, matches, rule
+from croupier.core.model.phase import ReservationPhase
 
 RELEASE_FINALIZER: Final = "mps.nvidia.com/release"
 
@@ -17,7 +18,6 @@ PodKey: TypeAlias = Annotated[
 ]
 CardID: TypeAlias = Annotated[str, Meta(min_length=1, max_length=253)]
 Percent: TypeAlias = Annotated[int, Meta(ge=1, le=100), INT32]
-ReservationPhase: TypeAlias = Literal["Pending", "Reserved", "Failed", "Released"]
 
 
 class ReservationSpec(Wire, frozen=True, kw_only=True):

@@ -15,6 +15,7 @@ from croupier.api.gpu import GPUNodeInventory
 from croupier.api.kinds import PODS
 from croupier.controllers.bootstrap import service_manifests as bootstrap_pods
 from croupier.controllers.bootstrap.service_manifests import IMAGE, ServiceImages
+from croupier.core.model.namespaces import DEFAULT_NAMESPACE
 from croupier.core.nodes import bootstrap
 from croupier.core.nodes.bootstrap import SERVICE, TRUSTED_NAMESPACES, ServiceKind, ServicePod
 from croupier.kube.cache.store import Store, StoreIndex
@@ -29,7 +30,7 @@ class ServicePodOptions:
     """`namespace` is the namespace of the service pods that Croupier starts."""
 
     images: ServiceImages = field(default_factory=ServiceImages)
-    namespace: str = "d8-gpu-operator"
+    namespace: str = DEFAULT_NAMESPACE
     trusted_namespaces: tuple[str, ...] = TRUSTED_NAMESPACES
 
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
-from typing import Final, Literal
+from typing import Final
 
 import structlog
 
@@ -42,6 +42,7 @@ from croupier.kube.client.errors import AlreadyExists, NotFound
 from croupier.kube.controller import events
 from croupier.kube.controller.control_loop import Controller, ControllerOptions
 from croupier.kube.controller.controller_run import ALWAYS_LEADER, LeaderCheck
+from croupier.kube.controller.event_series import EventType
 from croupier.kube.controller.events import EventRecorder
 from croupier.kube.controller.metrics import ControllerMetrics
 from croupier.kube.controller.reconcile import DONE, Result
@@ -264,7 +265,7 @@ class InventoryController:
     def _record_event(self, snapshot: InventorySnapshot, news: Iterable[DeviceEvent]) -> None:
         for event in news:
             about = events.reference_to(GPU_DEVICES, snapshot.devices[event.id])
-            kind: Literal["Normal", "Warning"] = "Warning" if event.warning else "Normal"
+            kind: EventType = "Warning" if event.warning else "Normal"
             self._recorder.record(about, event.reason, event.note, action="Look", type=kind)
 
 

@@ -9,7 +9,7 @@ before the removal of the finalizer. Every step is idempotent.
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal, TypeAlias
+from typing import Final, TypeAlias
 
 from prometheus_client import CollectorRegistry
 
@@ -45,13 +45,14 @@ from croupier.kube.controller.controller_run import (
     ALWAYS_LEADER,
     LeaderCheck,
 )
+from croupier.kube.controller.event_series import EventType
 from croupier.kube.controller.events import EventRecorder
 from croupier.kube.controller.metrics import ControllerMetrics
 from croupier.kube.controller.reconcile import DONE, Result
 
 NAME: Final = "reservation"
 
-_EventKind: TypeAlias = tuple[str, Literal["Normal", "Warning"]]
+_EventKind: TypeAlias = tuple[str, EventType]
 _EVENTS: Final[Mapping[str, _EventKind]] = {
     "Reserved": ("Reserved", "Normal"),
     "Failed": ("ReservationFailed", "Warning"),

@@ -5,7 +5,8 @@ from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from croupier.api.mbcas import AllocationPhase, PodAllocation
+from croupier.api.mbcas import PodAllocation
+from croupier.core.model.phase import AllocationPhase
 from croupier.kube.cache.store import Store, StoreIndex
 
 SECONDS = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 120.0)

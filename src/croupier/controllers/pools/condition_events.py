@@ -2,14 +2,13 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
 from croupier.api.meta import Condition
 from croupier.core.pools.maintenance import STUCK
+from croupier.kube.controller.event_series import EventType
 
 LOW: Final = "GPUPoolCapacityLow"
-
-EventType: TypeAlias = Literal["Normal", "Warning"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Final, Literal
+from typing import Final
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -36,6 +36,7 @@ from croupier.controllers.shared import apply, index_keys
 from croupier.controllers.shared.informer import Informer
 from croupier.controllers.shared.ledger_reader import LedgerReader
 from croupier.core.model.condition import DesiredCondition
+from croupier.core.model.namespaces import DEFAULT_NAMESPACE
 from croupier.core.pools import assignment, maintenance
 from croupier.core.pools import capacity as pool_capacity
 from croupier.core.pools.assignment import MANUAL_APPROVAL, Approval
@@ -48,13 +49,13 @@ from croupier.kube.client.errors import NotFound
 from croupier.kube.controller import events
 from croupier.kube.controller.control_loop import Controller, ControllerOptions
 from croupier.kube.controller.controller_run import ALWAYS_LEADER, LeaderCheck
+from croupier.kube.controller.event_series import EventType
 from croupier.kube.controller.events import EventRecorder
 from croupier.kube.controller.metrics import ControllerMetrics
 from croupier.kube.controller.reconcile import DONE, Result
 
 NAME: Final = "pools"
 REPORTER: Final = "gpupool-controller"
-NAMESPACE: Final = "d8-gpu-operator"
 STRAYS: Final = ""
 """The key for cards that left their pool during a change of the pool."""
 NAMESPACE_RETRY: Final = 30.0
@@ -77,7 +78,7 @@ class PoolInformers:
 
 @dataclass(frozen=True, slots=True)
 class PoolControllerOptions:
-    namespace: str = NAMESPACE
+    namespace: str = DEFAULT_NAMESPACE
     deadline: timedelta = timedelta(hours=1)
     alarm: LowCapacityAlert = field(default_factory=LowCapacityAlert)
     approval: Approval = MANUAL_APPROVAL
@@ -294,9 +295,7 @@ class PoolController:
         left = [delay.total_seconds() for delay in due if delay > timedelta()]
         return Result(requeue_after=min(left) + self._settings.debounce) if left else DONE
 
-    def _record_event(
-        self, pool: GPUPool, reason: str, sentence: str, kind: Literal["Normal", "Warning"]
-    ) -> None:
+    def _record_event(self, pool: GPUPool, reason: str, sentence: str, kind: EventType) -> None:
         (log.warning if kind == "Warning" else log.info)(sentence, pool=pool.metadata.name, alert=reason)
         about = events.reference_to(GPU_POOLS, pool)
         self._recorder.record(about, reason, sentence, action="Pool", type=kind)

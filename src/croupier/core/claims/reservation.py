@@ -23,10 +23,10 @@ from croupier.core.ledger.ledger import HoldTerms, Ledger
 from croupier.core.model import card_request
 from croupier.core.model.card import Grant
 from croupier.core.model.card_request import CardShares
+from croupier.core.model.phase import ReservationPhase
 from croupier.core.model.pod_view import PodView
 from croupier.core.placement.placement import Strategy
 
-ReservationPhase: TypeAlias = Literal["Pending", "Reserved", "Failed", "Released"]
 ReservationReason: TypeAlias = Literal[
     "Granted",
     "PodBound",

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from croupier.core.market.units import MINUTE, SECOND
+from croupier.core.model.namespaces import DEFAULT_NAMESPACE
 
-PROTECTED_NAMESPACES: Final = frozenset({"kube-system", "d8-gpu-operator"})
+PROTECTED_NAMESPACES: Final = frozenset({"kube-system", DEFAULT_NAMESPACE})
 
 
 @dataclass(frozen=True, slots=True)

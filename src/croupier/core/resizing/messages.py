@@ -4,12 +4,12 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from croupier.core.market import units
+from croupier.core.model.phase import AllocationPhase
 from croupier.core.model.reason import Reason
 from croupier.core.quantity import Quantity
 from croupier.core.resizing.model import (
     DUPLICATE,
     DesiredLimit,
-    Phase,
     ResizeContainer,
     ResizePod,
     ResizeVerdict,
@@ -39,7 +39,7 @@ def failed(code: str, sentence: str) -> ResizeVerdict:
     return _verdict("Failed", code, sentence)
 
 
-def _verdict(phase: Phase, code: str, sentence: str) -> ResizeVerdict:
+def _verdict(phase: AllocationPhase, code: str, sentence: str) -> ResizeVerdict:
     """The message is one line of bounded length."""
     line = " ".join(sentence.split())
     return ResizeVerdict(

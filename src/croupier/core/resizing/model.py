@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
 from croupier.core.market import units
 from croupier.core.market.terms import PodShape
+from croupier.core.model.phase import AllocationPhase
 from croupier.core.model.reason import Reason
 from croupier.core.quantity import ZERO, Quantity
 
-Phase: TypeAlias = Literal["Pending", "Applied", "Failed"]
 DUPLICATE: Final = "DuplicateAllocation"
 RETRIED: Final = frozenset(
     {
@@ -93,7 +93,7 @@ class ResizePod:
 
 @dataclass(frozen=True, slots=True)
 class ResizeVerdict:
-    phase: Phase
+    phase: AllocationPhase
     reason: Reason
 
     @property

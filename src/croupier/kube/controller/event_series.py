@@ -9,9 +9,11 @@ forgotten, and their next repetition starts a new Event.
 from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 from croupier.kube.controller.rate_limit import RateLimit, TokenBucket
+
+EventType: TypeAlias = Literal["Normal", "Warning"]
 
 NOTE_BYTES = 1024
 """Maximum length of a note; the API server refuses longer ones."""
@@ -37,7 +39,7 @@ class EventContent(NamedTuple):
     reason: str
     note: str
     action: str
-    type: Literal["Normal", "Warning"] = "Normal"
+    type: EventType = "Normal"
     related: EventReference | None = None
 
 

@@ -12,7 +12,7 @@ import re
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -31,7 +31,13 @@ from croupier.kube.client.errors import (
 )
 from croupier.kube.client.resource import Raw, Resource
 from croupier.kube.controller import event_series
-from croupier.kube.controller.event_series import EventAggregator, EventContent, EventReference, PendingEvent
+from croupier.kube.controller.event_series import (
+    EventAggregator,
+    EventContent,
+    EventReference,
+    EventType,
+    PendingEvent,
+)
 from croupier.kube.controller.leader_election import unique_name
 from croupier.kube.controller.lease import micro_time
 from croupier.kube.controller.metrics import EventMetrics
@@ -66,7 +72,7 @@ class EventRecorder:
         note: str,
         *,
         action: str,
-        type: Literal["Normal", "Warning"] = "Normal",
+        type: EventType = "Normal",
         related: EventReference | None = None,
     ) -> None:
         """Record an Event about `regarding`. Returns immediately and never fails."""
