@@ -11,6 +11,7 @@ import pytest_asyncio
 
 from croupier.admission import mark_policy
 from croupier.api import kinds
+from croupier.api.core_v1 import MIRROR
 from croupier.core.pods.request_parser import CARDS, GPU, LEDGER, MIG, PERCENT, POOL, RATIO
 from croupier.kube.client import api_client, config
 from croupier.kube.client.api_client import Client
@@ -91,7 +92,7 @@ REFUSED = {
     ),
     "spec.nodeName": (asking({GPU: "1", LEDGER: "1"}, nodeName="n"), mark_policy.sets_node_name(GPU)),
     "a mirror annotation by a user": (
-        asking({GPU: "1"}, nodeName="n", annotations={mark_policy.MIRROR: "hash"}),
+        asking({GPU: "1"}, nodeName="n", annotations={MIRROR: "hash"}),
         mark_policy.unmarked(GPU),
     ),
     "many containers": (many_containers(200, {GPU: "1", "cpu": "1"}), mark_policy.unmarked(GPU)),
@@ -137,7 +138,7 @@ async def test_mirrors_of_static_pods_are_admitted(api: Client, cluster: Cluster
     node = f"shows-{guarded}"
     made = await api.create(kinds.NODES, {"metadata": {"name": node}})
     owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": made.metadata.uid, "controller": True}
-    mirror = asking({GPU: "1"}, nodeName=node, annotations={mark_policy.MIRROR: "hash"})
+    mirror = asking({GPU: "1"}, nodeName=node, annotations={MIRROR: "hash"})
     mirror["metadata"]["ownerReferences"] = [owner]
     del mirror["spec"]["schedulerName"]
     identity = {"Impersonate-User": (f"system:node:{node}",), "Impersonate-Group": ("system:nodes",)}

@@ -13,13 +13,12 @@ from croupier.admission.pod_events import EXPIRY, MAX_PENDING, PendingPodEvents
 from croupier.admission.review import AdmissionRequest, AdmissionVerdict
 from croupier.api import kinds
 from croupier.api.pod_identity import (
-    FALLBACK,
     POD_IDENTITIES,
     PodIdentity,
     PodIdentityAnnotations,
     PodIdentityMeta,
 )
-from croupier.core.fallbacks.fallback import PodEvent
+from croupier.core.fallbacks.fallback import ANNOTATION, PodEvent
 from croupier.core.jsonpatch import Operation
 from croupier.kube.cache.reflector import Reflector
 from croupier.kube.cache.store import ObjectChange, Store
@@ -142,7 +141,7 @@ class Rewriter(StampMutator):
     def mutate(self, request: AdmissionRequest) -> AdmissionVerdict:
         for replica in self.replicas:
             replica.expect(request, (REWRITTEN,))
-        value = {FALLBACK: "2g.20gb->1g.10gb", "stamp": "here"}
+        value = {ANNOTATION: "2g.20gb->1g.10gb", "stamp": "here"}
         return AdmissionVerdict(operations=(Operation("add", "/metadata/annotations", value),))
 
 

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from croupier.api import kinds
-from croupier.api.gpu.device import ASSIGNMENT, DRAIN, IGNORE
+from croupier.api.gpu.device import DRAIN, IGNORE
 from croupier.api.gpu.pool import CONFIRMED
+from croupier.core.pools.assignment import ASSIGNMENT
 from tests.cli.env import croupier
 
 SINCE = "2030-01-31T12:00:00Z"

@@ -8,7 +8,7 @@ from typing import Any
 from croupier.api import kinds
 from croupier.api.gpu import GPUDevice, GPUNodeInventory, agent_report
 from croupier.api.gpu.agent_report import AgentReport, CardReport, ReportedHealth
-from croupier.api.gpu.device import ASSIGNMENT, DRAIN, IGNORE
+from croupier.api.gpu.device import DRAIN, IGNORE
 from croupier.controllers.cards import cards
 from croupier.controllers.cards.cards import CardController, CardInformers
 from croupier.controllers.shared.card_events import CardEventRecorders
@@ -16,7 +16,7 @@ from croupier.controllers.shared.informer import Informer
 from croupier.core.ledger.ledger import Ledger
 from croupier.core.model import card_name as naming
 from croupier.core.nodes.bootstrap import MISSING
-from croupier.core.pools.assignment import Approval
+from croupier.core.pools.assignment import ASSIGNMENT, Approval
 from croupier.kube.client.api_client import Client, Selection
 from croupier.kube.client.errors import NotFound
 from croupier.kube.client.resource import Resource

@@ -11,13 +11,12 @@ from prometheus_client import CollectorRegistry
 
 from croupier.api import kinds, meta
 from croupier.api.core_v1 import ConfigMap, Node
-from croupier.api.gpu import GPUDevice, GPUPool
+from croupier.api.gpu import GPUDevice, GPUPool, pool_config
 from croupier.api.mps import allocation
 from croupier.controllers.ledger.cluster_view import ClusterView, LedgerInformers
 from croupier.controllers.ledger.read_only_ledgers import ReadOnlyLedgers
 from croupier.controllers.pools import node_controller as pool_nodes
 from croupier.controllers.pools import pool
-from croupier.controllers.pools import writer as pool_writing
 from croupier.controllers.pools.booking import Bookings
 from croupier.controllers.pools.metrics import PoolMetrics
 from croupier.controllers.pools.node_controller import PoolNodeController
@@ -193,9 +192,7 @@ class PoolEnv:
 
     async def config(self, name: str) -> ConfigMap | None:
         with contextlib.suppress(NotFound):
-            return await self.api.get(
-                kinds.CONFIG_MAPS, pool_writing.config_name(name), namespace=self.namespace
-            )
+            return await self.api.get(kinds.CONFIG_MAPS, pool_config.name(name), namespace=self.namespace)
         return None
 
     async def device(self, card: str) -> GPUDevice:
@@ -263,7 +260,9 @@ class PoolEnv:
                 inventories=await follow(kinds.GPU_NODE_INVENTORIES),
             )
             ledgers = ReadOnlyLedgers(ClusterView(seen), await follow(kinds.NODE_RESERVATIONS))
-            configs = await follow(kinds.CONFIG_MAPS, Selection(self.namespace, labels=pool_writing.LABEL))
+            configs = await follow(
+                kinds.CONFIG_MAPS, Selection(self.namespace, labels=pool_config.POOL_LABEL)
+            )
             sources = pool.PoolInformers(
                 seen.pools, seen.devices, seen.nodes, seen.inventories, configs, ledgers, self.bookings
             )
@@ -293,7 +292,7 @@ async def forget(api: Client, namespace: str, name: str) -> None:
     with contextlib.suppress(NotFound):
         await api.patch(kinds.GPU_POOLS, name, {"metadata": {"finalizers": None}})
     with contextlib.suppress(NotFound):
-        await api.delete(kinds.CONFIG_MAPS, pool_writing.config_name(name), namespace=namespace)
+        await api.delete(kinds.CONFIG_MAPS, pool_config.name(name), namespace=namespace)
 
 
 def _serving(name: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import yaml
 
 from croupier.api import kinds
 from croupier.api.core_v1 import Node
-from croupier.api.gpu import agent_report
+from croupier.api.gpu import agent_report, pool_config
 from croupier.api.gpu.agent_report import AgentReport
 from croupier.api.gpu.device import DevicePartitioning
 from croupier.core.model import card_name as naming
@@ -27,7 +27,7 @@ from croupier.node.agent.fleet import StatusServing
 from croupier.node.agent.repartitioning import Repartitioner
 from croupier.node.cards import simulated_spec, simulated_state
 from croupier.node.cards.simulated import SimulatedCards, SimulatedFiles
-from croupier.node.node_informers import POOL_LABEL, NodeInformers, PoolConfigMaps
+from croupier.node.node_informers import NodeInformers, PoolConfigMaps
 from tests.controllers.ledger_env import watched
 from tests.polling import until
 
@@ -157,7 +157,11 @@ class AgentEnv:
             "inventoryIDs": json.dumps([self.card(index) for index in cards]),
             "allocation": json.dumps(allocation),
         }
-        meta = {"name": f"gpupool-{name}", "namespace": self.namespace, "labels": {POOL_LABEL: name}}
+        meta = {
+            "name": pool_config.name(name),
+            "namespace": self.namespace,
+            "labels": {pool_config.POOL_LABEL: name},
+        }
         await self.api.apply(kinds.CONFIG_MAPS, {"metadata": meta, "data": data}, force=True)
 
     async def leaves(self) -> None:
@@ -200,7 +204,7 @@ async def agent_env(kubeconfig: Path, node: str, namespace: str, folder: Path) -
             await store(kinds.NODES, Selection(fields=f"metadata.name={node}")),
             await store(kinds.PODS, Selection(fields=f"spec.nodeName={node}")),
             await store(kinds.GPU_DEVICES, Selection(labels=labels)),
-            await store(kinds.CONFIG_MAPS, Selection(namespace, labels=POOL_LABEL)),
+            await store(kinds.CONFIG_MAPS, Selection(namespace, labels=pool_config.POOL_LABEL)),
             EventRecorder(api, "croupier-node"),
             writes,
         )

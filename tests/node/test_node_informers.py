@@ -3,6 +3,7 @@
 import pytest
 
 from croupier.api.core_v1 import ConfigMap
+from croupier.api.gpu.pool_config import POOL_LABEL
 from croupier.api.meta import ObjectMeta
 from croupier.core.model.card import CardGrant
 from croupier.core.model.gpu_card import GpuCard
@@ -49,7 +50,7 @@ def test_without_a_ledger_a_counted_mig_device_counts_on_every_card():
 
 
 def config_map(version: str = "1", **data: str) -> ConfigMap:
-    meta = ObjectMeta(name="gpupool-p", labels={agent_sight.POOL_LABEL: "p"}, resource_version=version)
+    meta = ObjectMeta(name="gpupool-p", labels={POOL_LABEL: "p"}, resource_version=version)
     return ConfigMap(metadata=meta, data=data)
 
 

@@ -9,9 +9,9 @@ from croupier.admission.configurations import ServiceTarget, WebhookConfiguratio
 from croupier.api import crds, kinds
 from croupier.api.core_v1 import micro_time
 from croupier.api.gpu.agent_report import FIELD_MANAGER
-from croupier.api.gpu.device import ASSIGNMENT
 from croupier.api.gpu.pool import POOL_FINALIZER
 from croupier.api.mps.reservation import RELEASE_FINALIZER
+from croupier.core.pools.assignment import ASSIGNMENT
 from croupier.kube.client import api_client, config
 from croupier.kube.client.api_client import Client
 from croupier.kube.client.clock import SystemClock

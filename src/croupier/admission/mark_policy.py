@@ -13,10 +13,10 @@ from typing import Any, Final
 
 from croupier.admission import policies
 from croupier.admission.policies import AdmissionPolicy
+from croupier.api.core_v1 import MIRROR
 from croupier.core.pods.request_parser import CARDS, GPU, LEDGER, MIG, PERCENT, POOL, RATIO
 
 NAME: Final = "croupier-require-mark"
-MIRROR: Final = "kubernetes.io/config.mirror"
 
 _WEBHOOK: Final = "croupier webhook is down or was not called"
 _UNMARKED: Final = (

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from croupier.admission.mark_policy import MIRROR
 from croupier.admission.review import AdmissionRequest, AdmissionVerdict
+from croupier.api.core_v1 import MIRROR
 from croupier.core import jsonpatch
 from croupier.core.fallbacks import fallback
 from croupier.core.fallbacks.chain import ResourceOffer

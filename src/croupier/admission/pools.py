@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from croupier.admission.mark_policy import MIRROR
 from croupier.admission.review import AdmissionRequest, AdmissionVerdict
+from croupier.api.core_v1 import MIRROR
 from croupier.api.gpu import GPUPool
 from croupier.api.gpu.pool import UNIT_OF_MODE
 from croupier.core.model.refusal import Refusal

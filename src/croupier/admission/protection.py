@@ -17,7 +17,10 @@ from typing import Any, Final
 
 from croupier.admission import policies
 from croupier.admission.policies import AdmissionPolicy
+from croupier.api.gpu import pool_config
+from croupier.api.gpu.convert_pool import CARD_ALLOCATION
 from croupier.api.gpu.device import IGNORE
+from croupier.core.cards import lifecycle
 from croupier.core.model.namespaces import DEFAULT_NAMESPACE
 from croupier.core.nodes.bootstrap import DCGM, ENVIRONMENT, FEATURES_DIR, GFD, SERVICE, ServiceKind
 from croupier.core.pods.ledger_resource import CONTAINER_ANNOTATION
@@ -36,7 +39,7 @@ ACCOUNTS: Final = (
 GARBAGE_COLLECTORS: Final = ("generic-garbage-collector", "namespace-controller")
 """Accounts of kube-system that delete objects whose owner or namespace was deleted."""
 
-SERVICE_POD_STARTER: Final = "gpu-bootstrap-controller"
+SERVICE_POD_STARTER: Final = lifecycle.BOOTSTRAP
 """The account that may start GPU feature discovery and the DCGM exporter, if their images are set."""
 
 KEEP_REQUEST: Final = "croupier-keep-request"
@@ -46,8 +49,6 @@ PROTECT_NODES: Final = "croupier-protect-pool-nodes"
 SERVICE_PODS: Final = "croupier-service-pods"
 
 _GROUP: Final = "gpu.deckhouse.io"
-_ALLOCATION: Final = "gpu.deckhouse.io/allocation"
-_CONFIG: Final = "gpupool-"
 
 _REQUEST: Final = (CARDS, RATIO, CONTAINER_ANNOTATION)
 """The annotations that are part of a pod's request."""
@@ -187,7 +188,7 @@ def _cards(others: Mapping[str, str]) -> AdmissionPolicy:
     """Creation is refused too: a card created by hand could be allocated to a pod."""
     statuses = [f"{kind}/status" for kind in ("gpudevices", "gpunodeinventories", "gpupools")]
     kind = "request.kind.kind + ' ' + object.metadata.name"
-    annotation = f"metadata.?annotations[?'{_ALLOCATION}']"
+    annotation = f"metadata.?annotations[?'{CARD_ALLOCATION}']"
     return AdmissionPolicy(
         PROTECT_CARDS,
         [
@@ -199,7 +200,7 @@ def _cards(others: Mapping[str, str]) -> AdmissionPolicy:
             "labels": _changed_labels(f"key.startsWith('{_GROUP}/') && key != '{IGNORE}'"),
             "edited": (
                 "variables.labels.map(key, 'the label ' + key) + "
-                f"(object.{annotation} == oldObject.{annotation} ? [] : ['the annotation {_ALLOCATION}'])"
+                f"(object.{annotation} == oldObject.{annotation} ? [] : ['the annotation {CARD_ALLOCATION}'])"
             ),
             "fields": (
                 f"request.?subResource.orValue('') == 'status' ? ['the status of ' + {kind}] : "
@@ -218,7 +219,8 @@ def _config(others: Mapping[str, str]) -> AdmissionPolicy:
         [policies.rule("", ["configmaps"], "CREATE", "UPDATE", "DELETE")],
         {
             "name": "object == null ? oldObject.metadata.name : object.metadata.?name.orValue('')",
-            "fields": f"variables.name.startsWith('{_CONFIG}') ? ['ConfigMap ' + variables.name] : []",
+            "fields": f"variables.name.startsWith('{pool_config.NAME_PREFIX}')"
+            " ? ['ConfigMap ' + variables.name] : []",
         },
         [_none("fields", _MANAGED)],
         namespaces={"matchLabels": {policies.NAME_LABEL: DEFAULT_NAMESPACE}},

@@ -5,7 +5,7 @@ object as it was received.
 """
 
 from datetime import datetime
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from msgspec import field
 
@@ -14,6 +14,9 @@ from croupier.api.wire import Wire
 
 ResourceList: TypeAlias = dict[str, str]
 """Resource name to quantity as text. `core.quantity.parse` parses it."""
+
+MIRROR: Final = "kubernetes.io/config.mirror"
+"""The annotation of the mirror pod of a static pod."""
 
 MicroTime: TypeAlias = str
 """RFC 3339 with exactly six fractional digits. Go refuses any other number of digits, so it stays text."""

@@ -7,7 +7,7 @@ limit can change.
 from collections.abc import Mapping
 from typing import Final, cast
 
-from croupier.api.core_v1 import Container, ContainerStatus, Pod, PodCondition, ResourceRequirements
+from croupier.api.core_v1 import MIRROR, Container, ContainerStatus, Pod, PodCondition, ResourceRequirements
 from croupier.core import quantity
 from croupier.core.market import units
 from croupier.core.market.terms import PodShape, QoS, SpecialPodKind
@@ -16,7 +16,6 @@ from croupier.core.quantity import Quantity
 from croupier.core.resizing.model import ResizeCondition, ResizeContainer, ResizePod
 
 CPU: Final = "cpu"
-MIRROR: Final = "kubernetes.io/config.mirror"
 SOURCE: Final = "kubernetes.io/config.source"
 VPA_UPDATES: Final = "vpaUpdates"
 VPA_IN_PLACE: Final = "vpaInPlaceUpdated"

@@ -6,13 +6,12 @@ It keeps the informer cache small in clusters with many pods.
 from msgspec import field
 
 from croupier.api.wire import Wire
+from croupier.core.fallbacks.fallback import ANNOTATION
 from croupier.kube.client.resource import Resource
-
-FALLBACK = "gpu-webhook.k8s.io/fallback"
 
 
 class PodIdentityAnnotations(Wire, frozen=True, kw_only=True):
-    fallback: str = field(default="", name=FALLBACK)
+    fallback: str = field(default="", name=ANNOTATION)
 
 
 class PodIdentityMeta(Wire, frozen=True, kw_only=True):

@@ -15,6 +15,7 @@ from croupier.api.core_v1 import ConfigMap, Node, Pod
 from croupier.api.gpu import convert_pool
 from croupier.api.gpu.device import OCCUPIED, GPUDevice
 from croupier.api.gpu.pool import PoolAllocation
+from croupier.api.gpu.pool_config import ALLOCATION_KEY, IDS_KEY, POOL_LABEL
 from croupier.core.cards.mig_annotation import ANNOTATION
 from croupier.core.ledger import reported_cards
 from croupier.core.model import card_name as naming
@@ -22,10 +23,6 @@ from croupier.core.model.gpu_card import GpuCard
 from croupier.core.model.pod_view import PodView
 from croupier.core.nodes.layout_plan import ChangeBlockers, LayoutTarget, PoolLayout
 
-POOL_LABEL: Final = "gpu.deckhouse.io/pool"
-"""The label on the ConfigMap of a pool."""
-IDS_KEY: Final = "inventoryIDs"
-ALLOCATION_KEY: Final = "allocation"
 IN_PROGRESS: Final = ("Waiting", "Changing", "Failed", "Drifted")
 """Partitioning states during which the card gets no new holders."""
 

@@ -37,7 +37,8 @@ from croupier.kube.client.errors import KubeError
 from croupier.kube.client.resource import Raw
 from croupier.kube.client.transport import ApiRequest
 from croupier.ops import doctor_permissions, doctor_webhook
-from croupier.ops.installation import ELECTIONS, LIMITS, Installation, renew_time
+from croupier.ops.installation import ELECTIONS, Installation, renew_time
+from croupier.wiring import limits
 
 T = TypeVar("T")
 
@@ -141,7 +142,7 @@ async def _scheduler(cluster: Installation) -> InstallationProblems:
     workloads = {_named(workload).partition("/")[2] for workload in await _workloads(cluster)}
     elected = workloads & ELECTIONS.keys()
     if not await cluster.all(kinds.POD_ALLOCATIONS):
-        elected -= {LIMITS}  # it acquires its lease only once there is a PodAllocation
+        elected -= {limits.LEASE}  # it acquires its lease only once there is a PodAllocation
     renewals = {name: renew_time(leases.get(name)) for name in (ELECTIONS[workload] for workload in elected)}
     in_memory_lease = leases.get(migration.LEASE)
     in_memory = in_memory_lease.spec.holder_identity if in_memory_lease is not None else ""

@@ -13,13 +13,13 @@ from typing import Final
 import msgspec
 
 from croupier.api import kinds
+from croupier.core.cards.lifecycle import LEDGER
 from croupier.core.installation.diagnosis_cluster import MissingPermission
 from croupier.kube.client import concurrency
 from croupier.kube.client.api_client import Client, Selection
 from croupier.kube.client.resource import Raw
 
 AT_ONCE: Final = 8
-LEDGER: Final = "croupier-ledger"
 
 
 @dataclass(frozen=True, slots=True)

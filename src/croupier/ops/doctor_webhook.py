@@ -8,6 +8,7 @@ from typing import Final
 
 from croupier.admission import certificates_shared, configurations, mark_policy
 from croupier.admission.certificates import CERTIFICATE
+from croupier.admission.policies import NAME_LABEL
 from croupier.api import kinds
 from croupier.core.installation.diagnosis_cluster import ProbeResult, RegisteredWebhook, WebhookFacts
 from croupier.core.pods.request_parser import LEDGER, PERCENT
@@ -25,7 +26,6 @@ WANTED: Final = {
 REGISTRATIONS: Final = {kind.kind: kind.raw for kind in (kinds.MUTATING_WEBHOOKS, kinds.VALIDATING_WEBHOOKS)}
 NEEDED: Final = (mark_policy.NAME, "croupier-protect-allocation")
 """Policies without which a user could get cards without the ledger."""
-NAME_LABEL: Final = "kubernetes.io/metadata.name"
 
 
 async def gather(api: Client, namespace: str) -> WebhookFacts:

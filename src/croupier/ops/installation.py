@@ -13,13 +13,12 @@ from croupier.wiring import bootstrap, inventory, limits, manager, pools
 
 T = TypeVar("T")
 
-LIMITS: Final = "croupier-cpu-limits"
 ELECTIONS: Final = {
     "gpu-inventory-controller": inventory.LEASE,
     "gpu-bootstrap-controller": bootstrap.LEASE,
     "gpupool-controller": pools.LEASE,
     "croupier-ledger": manager.MANAGER_LEASE,
-    LIMITS: limits.LEASE,
+    limits.LEASE: limits.LEASE,
 }
 """Deployments with leader election, and their Leases."""
 

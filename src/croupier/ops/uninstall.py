@@ -12,9 +12,8 @@ from typing import Any, Final, TypeVar
 
 from croupier.admission import certificates_shared, configurations
 from croupier.api import crds, kinds, market_report
-from croupier.api.gpu import agent_report
+from croupier.api.gpu import agent_report, pool_config
 from croupier.api.gpu.agent_report import FIELD_MANAGER
-from croupier.api.gpu.device import ASSIGNMENT
 from croupier.api.gpu.pool import POOL_FINALIZER
 from croupier.api.meta import PART_OF_SELECTOR
 from croupier.api.mps.reservation import RELEASE_FINALIZER
@@ -26,6 +25,7 @@ from croupier.core.installation.uninstall_plan import NodeRemnants, Remnant
 from croupier.core.nodes.bootstrap import SERVICE
 from croupier.core.nodes.node_conditions import MIG_APPLIED
 from croupier.core.nodes.node_conditions import SERVED as SERVED_CONDITION
+from croupier.core.pools.assignment import ASSIGNMENT
 from croupier.core.pools.hints import NODE_LABEL
 from croupier.kube.client import concurrency
 from croupier.kube.client.api_client import DeleteOptions, PatchType
@@ -149,7 +149,7 @@ def _applied(meta: Raw) -> set[str]:
 
 async def _created_objects(cluster: Installation) -> list[Remnant]:
     """Objects that the processes created; objects of manifests are removed with the manifests."""
-    maps = await cluster.all(kinds.CONFIG_MAPS, cluster.here(pool_writing.LABEL))
+    maps = await cluster.all(kinds.CONFIG_MAPS, cluster.here(pool_config.POOL_LABEL))
     created = [uninstall_plan.kept("ConfigMap", item.metadata.key, "the cards of a pool") for item in maps]
     leases = [lease.metadata for lease in await cluster.all(kinds.LEASES, cluster.here())]
     ours = {*ELECTIONS.values(), migration.LEASE, SECOND_SCHEDULER_NAME}

@@ -28,6 +28,7 @@ from croupier.controllers.ledger.reservation import ReservationController
 from croupier.controllers.ledger.reservation_metrics import ReservationMetrics
 from croupier.controllers.ledger.unschedulable_pods import UnschedulablePodRequeuer
 from croupier.controllers.shared.informer import Informer
+from croupier.core.cards import lifecycle
 from croupier.kube.client.api_client import Client
 from croupier.kube.client.errors import KubeError
 from croupier.kube.controller.events import EventRecorder
@@ -44,7 +45,7 @@ from croupier.wiring.process_context import (
     run_all,
 )
 
-REPORTER: Final = "croupier-ledger"
+REPORTER: Final = lifecycle.LEDGER
 """The reporting controller of Events."""
 GUARD_INTERVAL: Final = 5.0
 """Seconds between checks for an active InMemory capacity manager."""

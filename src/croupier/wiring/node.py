@@ -10,6 +10,7 @@ from croupier.api import kinds
 from croupier.api.core_v1 import Node
 from croupier.api.gpu.agent_report import FIELD_MANAGER
 from croupier.api.gpu.device import NODE_LABEL
+from croupier.api.gpu.pool_config import POOL_LABEL
 from croupier.core.cards import catalogue
 from croupier.core.nodes.bootstrap import TRUSTED_NAMESPACES
 from croupier.core.nodes.plugin_devices import ServedResources
@@ -99,9 +100,7 @@ def _single_node(
     nodes = caches.follow(kinds.NODES, Selection(fields=f"metadata.name={name}")).store
     pods = caches.follow(kinds.PODS, Selection(fields=f"spec.nodeName={name}")).store
     devices = caches.follow(kinds.GPU_DEVICES, Selection(labels=_devices_of(name))).store
-    maps = caches.follow(
-        kinds.CONFIG_MAPS, Selection(context.settings.namespace, labels=agent_sight.POOL_LABEL)
-    ).store
+    maps = caches.follow(kinds.CONFIG_MAPS, Selection(context.settings.namespace, labels=POOL_LABEL)).store
     window = NodeInformers(
         name,
         lambda: nodes.named(name),
@@ -156,7 +155,7 @@ def _fleet(context: ProcessContext, options: NodeProcessOptions, recorder: Event
         pods=caches.follow(kinds.PODS, BOUND_PODS).store,
         devices=caches.follow(kinds.GPU_DEVICES).store,
         config_maps=caches.follow(
-            kinds.CONFIG_MAPS, Selection(context.settings.namespace, labels=agent_sight.POOL_LABEL)
+            kinds.CONFIG_MAPS, Selection(context.settings.namespace, labels=POOL_LABEL)
         ).store,
     )
 

@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Final
 
 from croupier.api import kinds, settings
-from croupier.api.gpu import agent_report, convert_pool
+from croupier.api.gpu import agent_report, convert_pool, pool_config
 from croupier.api.settings import Configuration
 from croupier.controllers.cards import cards
 from croupier.controllers.cards.cards import CardController
@@ -13,7 +13,6 @@ from croupier.controllers.ledger.cluster_view import ClusterView, LedgerInformer
 from croupier.controllers.ledger.read_only_ledgers import ReadOnlyLedgers
 from croupier.controllers.pools import booking, pool
 from croupier.controllers.pools import node_controller as pool_nodes
-from croupier.controllers.pools import writer as pool_writing
 from croupier.controllers.pools.booking import BookingMetrics, Bookings
 from croupier.controllers.pools.metrics import PoolMetrics
 from croupier.controllers.pools.node_controller import PoolNodeController
@@ -60,7 +59,7 @@ class _PoolGroup:
         self._ledgers = ReadOnlyLedgers(ClusterView(self._informers), follow(kinds.NODE_RESERVATIONS))
         agents = Selection(self._settings.namespace, labels=agent_report.LEASE_SELECTOR)
         self._leases = follow(kinds.LEASES, agents, name="leases of node agents")
-        ours = Selection(self._settings.namespace, labels=pool_writing.LABEL)
+        ours = Selection(self._settings.namespace, labels=pool_config.POOL_LABEL)
         self._config_maps = follow(kinds.CONFIG_MAPS, ours)
         self._waiting = follow(kinds.PODS, booking.WAITING_PODS, name="pods that wait for a pool")
         self.recorders = CardEventRecorders(context.api, context.metrics.events)

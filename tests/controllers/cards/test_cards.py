@@ -13,12 +13,11 @@ from prometheus_client import CollectorRegistry
 
 from croupier.api import kinds
 from croupier.api.gpu.agent_report import ReportedHealth
-from croupier.api.gpu.device import ASSIGNMENT
 from croupier.controllers.cards.metrics import DeviceMetrics
 from croupier.controllers.shared.card_events import CardEventRecorders
 from croupier.core.ledger.ledger import Ledger
 from croupier.core.model.card import LedgerCard
-from croupier.core.pools.assignment import Approval
+from croupier.core.pools.assignment import ASSIGNMENT, Approval
 from croupier.kube.cache.store import Store
 from croupier.kube.client import api_client, config
 from croupier.kube.client.clock import SystemClock

@@ -12,7 +12,6 @@ from typing import Any
 
 from croupier.api import kinds
 from croupier.api.gpu import GPUDevice, agent_report
-from croupier.api.gpu.device import ASSIGNMENT
 from croupier.controllers.cards.cards import CardController, CardInformers
 from croupier.controllers.ledger import card_sync, occupancy
 from croupier.controllers.ledger.card_sync import CardSyncController
@@ -20,6 +19,7 @@ from croupier.controllers.ledger.occupancy import OccupancyController
 from croupier.controllers.shared.card_events import CardEventRecorders
 from croupier.core.ledger import ledger
 from croupier.core.model.card import LedgerCard
+from croupier.core.pools.assignment import ASSIGNMENT
 from croupier.kube.cache.store import ObjectChange
 from croupier.kube.client.api_client import Selection
 from tests.controllers.card_env import DeviceStore, condition

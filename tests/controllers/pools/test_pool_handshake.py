@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from croupier.api import kinds, meta
-from croupier.api.gpu import GPUDevice, agent_report, convert_pool
-from croupier.api.gpu.device import ASSIGNMENT
+from croupier.api.gpu import GPUDevice, agent_report, convert_pool, pool_config
 from croupier.api.gpu.pool import PoolAllocation
 from croupier.controllers.cards.cards import CardController
 from croupier.controllers.cards.cards import CardInformers as CardSources
@@ -24,10 +23,10 @@ from croupier.controllers.ledger.card_sync import CardSyncController
 from croupier.controllers.ledger.occupancy import OccupancyController
 from croupier.controllers.ledger.read_only_ledgers import ReadOnlyLedgers
 from croupier.controllers.pools import pool
-from croupier.controllers.pools import writer as pool_writing
 from croupier.controllers.pools.pool import PoolController
 from croupier.controllers.shared.card_events import CardEventRecorders
 from croupier.core.ledger import ledger
+from croupier.core.pools.assignment import ASSIGNMENT
 from croupier.kube.cache.store import ObjectChange
 from croupier.kube.client.api_client import Selection
 from croupier.kube.client.errors import ApiError, NotFound
@@ -63,7 +62,7 @@ async def two_cards(world: LedgerEnv) -> list[str]:
 async def at_work(world: LedgerEnv) -> AsyncIterator[list[GPUDevice]]:
     """Run all controllers; yields every observed state of a card."""
     agents = Selection(world.namespace, labels=agent_report.LEASE_SELECTOR)
-    ours = Selection(world.namespace, labels=pool_writing.LABEL)
+    ours = Selection(world.namespace, labels=pool_config.POOL_LABEL)
     reporters, recorder = CardEventRecorders(world.api), EventRecorder(world.api, pool.REPORTER)
     shown: list[GPUDevice] = []
     async with (
@@ -110,9 +109,7 @@ async def agent(world: LedgerEnv) -> None:
     """Repartition every card by its pool or its own annotation, after it is reported and withdrawn."""
     while True:
         with contextlib.suppress(NotFound, ApiError):
-            config = await world.api.get(
-                kinds.CONFIG_MAPS, pool_writing.config_name(POOL), namespace=world.namespace
-            )
+            config = await world.api.get(kinds.CONFIG_MAPS, pool_config.name(POOL), namespace=world.namespace)
             for name in json.loads(config.data["inventoryIDs"]):
                 device = await world.api.get(kinds.GPU_DEVICES, name)
                 allocation = convert_pool.card_allocation(device) or convert_pool.decode_allocation(

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from croupier.api import meta
-from croupier.api.gpu.device import ASSIGNMENT, DRAIN, IGNORE, OCCUPIED, GPUDevice
+from croupier.api.gpu.device import DRAIN, IGNORE, OCCUPIED, GPUDevice
 from croupier.core.model.refusal import Refusal
+from croupier.core.pools.assignment import ASSIGNMENT
 
 
 @dataclass(frozen=True, slots=True)

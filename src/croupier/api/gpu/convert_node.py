@@ -5,15 +5,7 @@ from typing import Final
 
 from croupier.api.core_v1 import Node
 from croupier.api.gpu import convert_pool
-from croupier.api.gpu.device import (
-    ASSIGNMENT,
-    DRAIN,
-    IGNORE,
-    INDEX_LABEL,
-    VANISHED,
-    DevicePartitioning,
-    GPUDevice,
-)
+from croupier.api.gpu.device import DRAIN, IGNORE, INDEX_LABEL, VANISHED, DevicePartitioning, GPUDevice
 from croupier.api.gpu.node import AGENT_SILENT, GPUNodeInventory
 from croupier.api.gpu.pool import GPUPool
 from croupier.api.meta import is_true
@@ -21,9 +13,9 @@ from croupier.core import quantity
 from croupier.core.ledger.reported_cards import NodeCardReport, ReportedCard, ReportedPool
 from croupier.core.model.card import MigSlot
 from croupier.core.pods import request_parser
+from croupier.core.pools.assignment import ASSIGNMENT
+from croupier.core.pools.sharing_change import MAINTENANCE, MISCONFIGURED
 
-MAINTENANCE: Final = "Maintenance"
-MISCONFIGURED: Final = "Misconfigured"
 PER_CARD: Final = "PerCard"
 """The reason of the condition Maintenance during a rollout card by card: the other cards stay usable."""
 

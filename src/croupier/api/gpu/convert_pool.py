@@ -5,19 +5,10 @@ from typing import Final, get_args
 
 import msgspec
 
-from croupier.api.gpu.device import (
-    ASSIGNMENT,
-    DRAIN,
-    IGNORE,
-    INDEX_LABEL,
-    OCCUPIED,
-    OCCUPIED_REASONS,
-    GPUDevice,
-)
-from croupier.api.gpu.node import GPUNodeInventory
+from croupier.api.gpu.device import DRAIN, IGNORE, INDEX_LABEL, OCCUPIED, OCCUPIED_REASONS, GPUDevice
+from croupier.api.gpu.node import INCOMPLETE, GPUNodeInventory
 from croupier.api.gpu.pool import (
     DEFAULT_SLICES,
-    RESOURCE_PREFIX,
     DeviceFilter,
     GPUPool,
     PoolAllocation,
@@ -27,12 +18,12 @@ from croupier.api.gpu.pool import (
 from croupier.api.meta import LabelSelector, condition
 from croupier.core.cards.lifecycle import Occupancy
 from croupier.core.model.sharing import ReportedLayout, Sharing
+from croupier.core.pods.request_parser import POOL
 from croupier.core.pods.scheduler_filters import LabelRequirement
 from croupier.core.pools import selection
-from croupier.core.pools.assignment import LONG_AGO, AssignableCard, AssignmentPool
+from croupier.core.pools.assignment import ASSIGNMENT, LONG_AGO, AssignableCard, AssignmentPool
 from croupier.core.pools.selection import CardFilter, CardSelector, CardTraits, LabelMatch
 
-INCOMPLETE: Final = "InventoryIncomplete"
 READY: Final = "ReadyForPooling"
 CARD_ALLOCATION: Final = "gpu.deckhouse.io/allocation"
 """The annotation with a card's own allocation while its pool changes card by card (rollout PerCard)."""
@@ -127,7 +118,7 @@ def encode_allocation(allocation: PoolAllocation) -> str:
 
 def resource(pool: GPUPool) -> str:
     """The extended resource that pods request."""
-    return pool.spec.resource.name or f"{RESOURCE_PREFIX}{pool.metadata.name}"
+    return pool.spec.resource.name or f"{POOL}{pool.metadata.name}"
 
 
 def label_selector(selector: LabelSelector) -> LabelMatch:

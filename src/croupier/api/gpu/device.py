@@ -11,7 +11,6 @@ from croupier.core.cards.features import MigStrategy
 from croupier.core.cards.lifecycle import STATES, CardPhase, CardState
 from croupier.core.nodes.layout_plan import LayoutStepState
 
-ASSIGNMENT: Final = "gpu.deckhouse.io/assignment"
 IGNORE: Final = "gpu.deckhouse.io/ignore"
 NODE_LABEL: Final = "gpu.deckhouse.io/node"
 INDEX_LABEL: Final = "gpu.deckhouse.io/device-index"

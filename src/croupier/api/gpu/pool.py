@@ -9,10 +9,10 @@ from croupier.api.meta import DNS_LABEL, DNS_NAME, Conditions, Labels, LabelSele
 from croupier.api.wire import ATOMIC_MAP, INT32, Rule, Wire, cel_map, cel_rules, matches, rule
 from croupier.core.cards.lifecycle import CardState
 from croupier.core.model.sharing import PoolMode
+from croupier.core.pods.request_parser import POOL
 
 POOL_FINALIZER: Final = "gpupool-controller.deckhouse.io/finalizer"
 CONFIRMED: Final = "gpu.deckhouse.io/confirmed"
-RESOURCE_PREFIX: Final = "gpu.deckhouse.io/"
 DEFAULT_SLICES: Final = 8
 
 Unit: TypeAlias = Literal["Card", "MIG", "TimeSlice", "Percent"]
@@ -296,11 +296,9 @@ class GPUPool(Wire, frozen=True, kw_only=True):
         ),
         rule(
             "!has(self.spec.resource) || !has(self.spec.resource.name)"
-            f" || self.spec.resource.name == '{RESOURCE_PREFIX}' + self.metadata.name",
+            f" || self.spec.resource.name == '{POOL}' + self.metadata.name",
             "resource.name must be gpu.deckhouse.io/<name of the pool>, or be left out",
-            message_expression=(
-                f"'resource.name must be {RESOURCE_PREFIX}' + self.metadata.name + ', or be left out'"
-            ),
+            message_expression=(f"'resource.name must be {POOL}' + self.metadata.name + ', or be left out'"),
         ),
     )
 

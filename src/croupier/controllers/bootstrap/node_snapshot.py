@@ -8,6 +8,7 @@ from croupier.api.core_v1 import Node
 from croupier.api.gpu import GPUDevice, GPUNodeInventory, convert_pool
 from croupier.api.gpu.agent_report import AgentReport
 from croupier.api.gpu.device import IGNORE
+from croupier.api.gpu.node import INCOMPLETE
 from croupier.core import quantity
 from croupier.core.nodes.bootstrap import (
     DCGM,
@@ -42,7 +43,7 @@ class BootstrapSnapshot:
 def facts(snapshot: BootstrapSnapshot) -> BootstrapFacts:
     status, report = snapshot.inventory.status, snapshot.report
     by_type = {condition.type: condition for condition in status.conditions}
-    incomplete, unmanaged = by_type.get(convert_pool.INCOMPLETE), by_type.get("ManagedDisabled")
+    incomplete, unmanaged = by_type.get(INCOMPLETE), by_type.get("ManagedDisabled")
     return BootstrapFacts(
         managed=unmanaged is None or unmanaged.status != "True",
         cards=tuple(card for device in snapshot.devices if (card := bootstrap_card(device)) is not None),

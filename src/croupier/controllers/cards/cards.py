@@ -15,7 +15,6 @@ import structlog
 
 from croupier.api.core_v1 import Lease, Node
 from croupier.api.gpu import GPUDevice, GPUNodeInventory, GPUPool, convert_pool
-from croupier.api.gpu.device import ASSIGNMENT
 from croupier.api.kinds import GPU_DEVICES, GPU_NODE_INVENTORIES
 from croupier.controllers.cards import cards_snapshot
 from croupier.controllers.cards import status as cards_status
@@ -29,7 +28,7 @@ from croupier.core.cards import card_decision, lifecycle
 from croupier.core.cards.card_decision import CardDecision
 from croupier.core.cards.lifecycle import POOL
 from croupier.core.pools import capacity as pool_capacity
-from croupier.core.pools.assignment import MANUAL_APPROVAL, Approval
+from croupier.core.pools.assignment import ASSIGNMENT, MANUAL_APPROVAL, Approval
 from croupier.kube.cache import store
 from croupier.kube.cache.store import ObjectChange
 from croupier.kube.client import concurrency

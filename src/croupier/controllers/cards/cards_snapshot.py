@@ -10,6 +10,7 @@ from croupier.api.gpu import GPUDevice, GPUNodeInventory, convert_pool
 from croupier.api.gpu.agent_report import AgentReport, CardReport
 from croupier.api.gpu.convert_pool import occupancy
 from croupier.api.gpu.device import IGNORE, VANISHED
+from croupier.api.gpu.node import INCOMPLETE
 from croupier.api.meta import Condition
 from croupier.core.cards.card_decision import CurrentCard
 from croupier.core.cards.lifecycle import CardFacts, CardTrouble
@@ -63,7 +64,7 @@ def _node_facts(snapshot: CardsSnapshot) -> _NodeFacts:
 
 def _incomplete(by_type: Mapping[str, Condition]) -> str:
     """Why the inventory is incomplete; a missing condition counts as incomplete."""
-    condition = by_type.get(convert_pool.INCOMPLETE)
+    condition = by_type.get(INCOMPLETE)
     if condition is None:
         return NO_INVENTORY
     if condition.status == "False":

@@ -7,11 +7,11 @@ from typing import Final
 from croupier.api.gpu import GPUDevice, GPUNodeInventory
 from croupier.api.gpu.device import GPUDeviceStatus, PoolReference
 from croupier.api.gpu.node import AssignedPool, GPUNodeInventoryStatus, NodePools, PendingPool
-from croupier.api.gpu.pool import RESOURCE_PREFIX
 from croupier.controllers.shared import conditions
 from croupier.core.cards import card_decision
 from croupier.core.cards.card_decision import CONDITIONS, CardDecision
 from croupier.core.cards.lifecycle import STATES
+from croupier.core.pods.request_parser import POOL
 
 MAX_LINES: Final = 64
 UNASSIGNED: Final = "UnassignedDevice"
@@ -58,7 +58,7 @@ def current_node(found: GPUNodeInventory) -> GPUNodeInventoryStatus:
 
 
 def resource(pool: str) -> str:
-    return f"{RESOURCE_PREFIX}{pool}"
+    return f"{POOL}{pool}"
 
 
 def _assigned(

@@ -13,14 +13,7 @@ from msgspec.structs import replace
 from croupier.api.core_v1 import Node
 from croupier.api.gpu import GPUDevice, GPUNodeInventory
 from croupier.api.gpu import convert_inventory as cards
-from croupier.api.gpu.device import (
-    ASSIGNMENT,
-    DRAIN,
-    INDEX_LABEL,
-    NODE_LABEL,
-    VANISHED,
-    GPUDeviceStatus,
-)
+from croupier.api.gpu.device import DRAIN, INDEX_LABEL, NODE_LABEL, VANISHED, GPUDeviceStatus
 from croupier.api.gpu.node import AGENT_SILENT, INCOMPLETE, MANAGED_DISABLED, GPUNodeInventoryStatus
 from croupier.api.meta import ObjectMeta, OwnerReference
 from croupier.controllers.inventory.inventory_snapshot import InventorySnapshot
@@ -30,6 +23,7 @@ from croupier.core.cards.features import GpuFeatures
 from croupier.core.cards.inventory import DiscoveredCards
 from croupier.core.model import card_name as naming
 from croupier.core.model.condition import DesiredCondition
+from croupier.core.pools.assignment import ASSIGNMENT
 
 CONDITIONS: Final = frozenset({INCOMPLETE, MANAGED_DISABLED, AGENT_SILENT})
 """The owned condition types of a GPUNodeInventory."""

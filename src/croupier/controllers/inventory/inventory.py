@@ -31,6 +31,7 @@ from croupier.controllers.inventory.inventory_snapshot import (
 )
 from croupier.controllers.shared import agent_liveness, conditions
 from croupier.controllers.shared.agent_liveness import AgentLiveness
+from croupier.core.cards import lifecycle
 from croupier.core.cards.census import DeviceEvent, DevicePlan, NamedCard
 from croupier.core.cards.features import GpuFeatures
 from croupier.core.model.condition import DesiredCondition
@@ -48,7 +49,7 @@ from croupier.kube.controller.metrics import ControllerMetrics
 from croupier.kube.controller.reconcile import DONE, Result
 
 NAME: Final = "inventory"
-REPORTER: Final = "gpu-inventory-controller"
+REPORTER: Final = lifecycle.INVENTORY
 """The reporting controller of Events and the field manager."""
 MARGIN: Final = 0.1
 

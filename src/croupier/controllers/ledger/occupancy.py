@@ -19,6 +19,7 @@ from croupier.api.kinds import GPU_DEVICES
 from croupier.capacity.manager import CapacityManager
 from croupier.controllers.ledger.cluster_view import ClusterView
 from croupier.controllers.shared import conditions, index_keys
+from croupier.core.cards import lifecycle
 from croupier.core.ledger import card_occupancy, reported_cards, sync_cards
 from croupier.core.ledger.card_occupancy import CardOccupancy, OccupancyInputs
 from croupier.core.model.condition import DesiredCondition
@@ -36,7 +37,7 @@ from croupier.kube.controller.rate_limit import RateLimit, TokenBucket
 from croupier.kube.controller.reconcile import DONE, Result
 
 NAME: Final = "occupancy"
-FIELD_MANAGER: Final = "croupier-ledger"
+FIELD_MANAGER: Final = lifecycle.LEDGER
 MARGIN: Final = 0.01
 DEBOUNCE: Final = 0.1
 """Seconds to collect changes of a ledger: pods are often placed on a node together."""

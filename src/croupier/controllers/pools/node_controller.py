@@ -17,6 +17,7 @@ from croupier.api.gpu import GPUDevice, GPUPool
 from croupier.api.kinds import NODES
 from croupier.controllers.shared import index_keys
 from croupier.controllers.shared.informer import Informer
+from croupier.core.cards import lifecycle
 from croupier.core.pods.scheduler_filters import NodeTaint
 from croupier.core.pools import node_labels as pool_nodes
 from croupier.core.pools.hints import NODE_LABEL
@@ -31,7 +32,7 @@ from croupier.kube.controller.metrics import ControllerMetrics
 from croupier.kube.controller.reconcile import DONE, Result
 
 NAME: Final = "pool-nodes"
-FIELD_MANAGER: Final = "gpupool-controller"
+FIELD_MANAGER: Final = lifecycle.POOL
 TAINTS: Final = "gpu.deckhouse.io/pool-taints"
 """The annotation that lists the taints that Croupier added to the node."""
 

@@ -17,8 +17,8 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from croupier.api.core_v1 import ConfigMap, Node
-from croupier.api.gpu import GPUDevice, GPUNodeInventory, GPUPool, convert_pool
-from croupier.api.gpu.device import ASSIGNMENT, DRAIN
+from croupier.api.gpu import GPUDevice, GPUNodeInventory, GPUPool, convert_pool, pool_config
+from croupier.api.gpu.device import DRAIN
 from croupier.api.gpu.pool import CONFIRMED, POOL_FINALIZER, GPUPoolStatus
 from croupier.api.kinds import GPU_POOLS
 from croupier.controllers.pools import node_controller as pool_nodes
@@ -35,11 +35,12 @@ from croupier.controllers.pools.writer import PoolWriter
 from croupier.controllers.shared import apply, index_keys
 from croupier.controllers.shared.informer import Informer
 from croupier.controllers.shared.ledger_reader import LedgerReader
+from croupier.core.cards import lifecycle
 from croupier.core.model.condition import DesiredCondition
 from croupier.core.model.namespaces import DEFAULT_NAMESPACE
 from croupier.core.pools import assignment, maintenance
 from croupier.core.pools import capacity as pool_capacity
-from croupier.core.pools.assignment import MANUAL_APPROVAL, Approval
+from croupier.core.pools.assignment import ASSIGNMENT, MANUAL_APPROVAL, Approval
 from croupier.core.pools.capacity import CountedCard
 from croupier.core.pools.sharing_change import CONFIGURED, PoolDecision
 from croupier.kube.cache import store
@@ -55,7 +56,7 @@ from croupier.kube.controller.metrics import ControllerMetrics
 from croupier.kube.controller.reconcile import DONE, Result
 
 NAME: Final = "pools"
-REPORTER: Final = "gpupool-controller"
+REPORTER: Final = lifecycle.POOL
 STRAYS: Final = ""
 """The key for cards that left their pool during a change of the pool."""
 NAMESPACE_RETRY: Final = 30.0
@@ -200,7 +201,7 @@ class PoolController:
             pool,
             cards=tuple(self._seen(device) for device in self._of_pool.get(name)),
             claims=self._claims.of(name),
-            config=self._sources.config_maps.store.named(writer.config_name(name), self._settings.namespace),
+            config=self._sources.config_maps.store.named(pool_config.name(name), self._settings.namespace),
             booked=self._sources.bookings.booked(name),
             older_duplicate=assignment.older_duplicate(this, pools) or "",
         )
@@ -323,5 +324,5 @@ def _keys(device: GPUDevice) -> set[str]:
 
 
 def _pool_of_config(config: ConfigMap) -> Iterable[str]:
-    name = config.metadata.labels.get(writer.LABEL, "")
+    name = config.metadata.labels.get(pool_config.POOL_LABEL, "")
     return (name,) if name else ()

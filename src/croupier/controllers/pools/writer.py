@@ -10,29 +10,23 @@ from typing import Any, Final
 import msgspec
 
 from croupier.api.core_v1 import ConfigMap
-from croupier.api.gpu import GPUDevice, GPUPool, convert_pool
-from croupier.api.gpu.device import ASSIGNMENT, DRAIN
+from croupier.api.gpu import GPUDevice, GPUPool, convert_pool, pool_config
+from croupier.api.gpu.device import DRAIN
 from croupier.api.kinds import CONFIG_MAPS, GPU_DEVICES, GPU_POOLS
 from croupier.controllers.pools import pool_snapshot
 from croupier.controllers.pools.pool_snapshot import PoolSnapshot
 from croupier.controllers.shared import apply
+from croupier.core.pools.assignment import ASSIGNMENT
 from croupier.core.pools.sharing_change import MemberStep, PoolDecision
 from croupier.kube.client import concurrency
 from croupier.kube.client.api_client import Client, PatchType
 from croupier.kube.client.errors import NotFound
 from croupier.kube.client.resource import Raw, Resource
 
-LABEL: Final = "gpu.deckhouse.io/pool"
-CARDS: Final = "inventoryIDs"
-ALLOCATION: Final = "allocation"
 _DRAINED: Final = pool_snapshot.drain_reason("").partition("pool ")[2]
 
 OnWrite = Callable[[Resource[Any], Any], None]
 CardAnnotations = dict[str, str | None]
-
-
-def config_name(pool: str) -> str:
-    return f"gpupool-{pool}"
 
 
 class PoolWriter:
@@ -45,11 +39,11 @@ class PoolWriter:
 
     async def config(self, snapshot: PoolSnapshot, outcome: PoolDecision) -> None:
         data, now = _data(snapshot, outcome), snapshot.config
-        labels = {LABEL: snapshot.name}
+        labels = {pool_config.POOL_LABEL: snapshot.name}
         if now is not None and now.data == data and _is_owned(now, snapshot.pool):
             return
         meta = {
-            "name": config_name(snapshot.name),
+            "name": pool_config.name(snapshot.name),
             "namespace": self._namespace,
             "labels": labels,
             # Removes the ConfigMap even if the finalizer of the pool was removed by force.
@@ -117,8 +111,10 @@ class PoolWriter:
 def _data(snapshot: PoolSnapshot, outcome: PoolDecision) -> dict[str, str]:
     like = snapshot.pool.spec.allocation
     data = {
-        CARDS: msgspec.json.encode(sorted(seen.id for seen in snapshot.cards)).decode(),
-        ALLOCATION: convert_pool.encode_allocation(convert_pool.allocation_for(outcome.sharing, like)),
+        pool_config.IDS_KEY: msgspec.json.encode(sorted(seen.id for seen in snapshot.cards)).decode(),
+        pool_config.ALLOCATION_KEY: convert_pool.encode_allocation(
+            convert_pool.allocation_for(outcome.sharing, like)
+        ),
     }
     if outcome.change is not None:
         data[pool_snapshot.CHANGE] = pool_snapshot.encode_change(outcome.change, like)
@@ -127,7 +123,10 @@ def _data(snapshot: PoolSnapshot, outcome: PoolDecision) -> dict[str, str]:
 
 def _is_owned(config: ConfigMap, pool: GPUPool) -> bool:
     owners = {owner.uid for owner in config.metadata.owner_references}
-    return config.metadata.labels.get(LABEL) == pool.metadata.name and pool.metadata.uid in owners
+    return (
+        config.metadata.labels.get(pool_config.POOL_LABEL) == pool.metadata.name
+        and pool.metadata.uid in owners
+    )
 
 
 def _card_annotations(pool: GPUPool, device: GPUDevice, step: MemberStep) -> CardAnnotations:

@@ -22,7 +22,7 @@ class CardShares:
     def __str__(self) -> str:
         cards = "1 card" if self.cards == 1 else f"{self.cards} cards"
         whole = f"{cards}" if self.percent == WHOLE_CARD else f"{self.percent} % of {cards}"
-        return f"{whole}{_of_pool(self.pool)}"
+        return f"{whole}{of_pool(self.pool)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class MigDevices:
     pool: str = ""
 
     def __str__(self) -> str:
-        return f"{self.count} × MIG {self.profile}{_of_pool(self.pool)}"
+        return f"{self.count} × MIG {self.profile}{of_pool(self.pool)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class TimeSlices:
 
     def __str__(self) -> str:
         slices = "slice" if self.count == 1 else "slices"
-        return f"{self.count} time {slices}{_of_pool(self.pool)}"
+        return f"{self.count} time {slices}{of_pool(self.pool)}"
 
 
 CardRequestItem: TypeAlias = CardShares | MigDevices | PoolUnits
@@ -69,5 +69,5 @@ def describe(wants: Iterable[CardRequestItem | TimeSlices]) -> str:
     return " and ".join(str(want) for want in wants)
 
 
-def _of_pool(pool: str) -> str:
+def of_pool(pool: str) -> str:
     return f" of pool {pool}" if pool else ""

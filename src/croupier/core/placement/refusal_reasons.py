@@ -5,16 +5,21 @@ The reason names neither node nor card, so that kube-scheduler can count equal r
 """
 
 from collections.abc import Collection, Sequence
-from typing import TypeAlias
 
 from croupier.core.ledger import ledger as ledger_ops
 from croupier.core.ledger.ledger import Ledger
+from croupier.core.ledger.totals import RequestUnit
 from croupier.core.model.card import LedgerCard
-from croupier.core.model.card_request import WHOLE_CARD, CardShares, MigDevices, PoolUnits, TimeSlices
+from croupier.core.model.card_request import (
+    WHOLE_CARD,
+    CardShares,
+    MigDevices,
+    PoolUnits,
+    TimeSlices,
+    of_pool,
+)
 from croupier.core.model.node_request import NodeRequest
 from croupier.core.model.refusal import Refusal
-
-_RequestItem: TypeAlias = CardShares | TimeSlices | MigDevices
 
 
 def ambiguous_percent(want: PoolUnits) -> Refusal:
@@ -41,11 +46,11 @@ def explain(ledger: Ledger, demand: NodeRequest, shared: Collection[str] = ()) -
         return Refusal(_no_suitable_card(want))
     detail = ", ".join(words for card in suitable if (words := _of_card(card, want, shared)))
     if not any(card.healthy for card in suitable):
-        return Refusal(f"has no healthy card{_of(want.pool)}", detail)
+        return Refusal(f"has no healthy card{of_pool(want.pool)}", detail)
     return Refusal(_too_little(suitable, want, shared), detail)
 
 
-def _suits(card: LedgerCard, want: _RequestItem) -> bool:
+def _suits(card: LedgerCard, want: RequestUnit) -> bool:
     if isinstance(want, CardShares):
         return card.mode == "Percent" or want.percent == WHOLE_CARD
     if isinstance(want, MigDevices):
@@ -53,17 +58,17 @@ def _suits(card: LedgerCard, want: _RequestItem) -> bool:
     return True
 
 
-def _no_suitable_card(want: _RequestItem) -> str:
+def _no_suitable_card(want: RequestUnit) -> str:
     if isinstance(want, MigDevices):
-        return f"has no {_mig(want)}{_of(want.pool)}"
+        return f"has no {_mig(want)}{of_pool(want.pool)}"
     if isinstance(want, TimeSlices):
-        return f"has no card{_of(want.pool)} that is shared by time"
+        return f"has no card{of_pool(want.pool)} that is shared by time"
     how = "allocated whole" if want.percent == WHOLE_CARD else "shared by percent"
-    return f"has no card{_of(want.pool)} that is {how}"
+    return f"has no card{of_pool(want.pool)} that is {how}"
 
 
-def _too_little(cards: Sequence[LedgerCard], want: _RequestItem, shared: Collection[str]) -> str:
-    pool = _of(want.pool)
+def _too_little(cards: Sequence[LedgerCard], want: RequestUnit, shared: Collection[str]) -> str:
+    pool = of_pool(want.pool)
     if isinstance(want, MigDevices):
         have = sum(len(card.free_slots(want.profile)) for card in cards)
         return f"needs {want.count} free {_mig(want)}{pool} but has {have}"
@@ -76,7 +81,7 @@ def _too_little(cards: Sequence[LedgerCard], want: _RequestItem, shared: Collect
     return f"needs {want.cards} {noun}{pool} with {want.percent} % free but has {have}"
 
 
-def _of_card(card: LedgerCard, want: _RequestItem, shared: Collection[str]) -> str:
+def _of_card(card: LedgerCard, want: RequestUnit, shared: Collection[str]) -> str:
     if not card.healthy:
         return f"card {card.index} is not healthy"
     if card.id in shared:
@@ -91,7 +96,3 @@ def _of_card(card: LedgerCard, want: _RequestItem, shared: Collection[str]) -> s
 
 def _mig(want: MigDevices) -> str:
     return f"MIG {want.profile}" if want.profile else "MIG devices"
-
-
-def _of(pool: str) -> str:
-    return f" of pool {pool}" if pool else ""

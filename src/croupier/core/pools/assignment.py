@@ -18,7 +18,7 @@ from typing import Final, Literal, TypeAlias
 from croupier.core.pools import selection
 from croupier.core.pools.selection import ANYTHING, EVERY_CARD, CardSelector, CardTraits, LabelMatch
 
-ANNOTATION: Final = "gpu.deckhouse.io/assignment"
+ASSIGNMENT: Final = "gpu.deckhouse.io/assignment"
 _UNKNOWN_INDEX: Final = 1 << 16
 """The sort key of a card without a known index."""
 LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
@@ -280,7 +280,7 @@ def _mismatched(card: AssignableCard, why: str) -> Assignment:
 
 def hint(pool: str) -> str:
     """The annotation that assigns a card to `pool`."""
-    return f"{ANNOTATION}={pool}"
+    return f"{ASSIGNMENT}={pool}"
 
 
 def contest_message(card: str, pools: Sequence[str]) -> str:

@@ -15,6 +15,7 @@ import structlog
 from croupier.api.core_v1 import ConfigMap, Node, Pod
 from croupier.api.gpu.agent_report import FIELD_MANAGER
 from croupier.api.gpu.device import NODE_LABEL, GPUDevice
+from croupier.api.gpu.pool_config import ALLOCATION_KEY
 from croupier.api.kinds import NODES
 from croupier.core import quantity
 from croupier.core.model.card import CardGrant
@@ -224,7 +225,7 @@ def _card_ids(config_map: ConfigMap | None) -> frozenset[str]:
 
 
 def _allocation_text(config_map: ConfigMap | None) -> str | None:
-    return config_map.data.get(node_informers.ALLOCATION_KEY) if config_map is not None else None
+    return config_map.data.get(ALLOCATION_KEY) if config_map is not None else None
 
 
 def _pod_node(pod: Pod) -> Iterable[str]:
