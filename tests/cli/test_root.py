@@ -9,6 +9,7 @@ import pytest
 
 from croupier.capacity.manager import CapacityManagerKind
 from croupier.cli import terminal
+from croupier.core.model import namespaces
 from croupier.core.placement.card_selection import Strategy
 from tests.cli.command import CROUPIER
 
@@ -70,3 +71,7 @@ def test_help_does_not_import_heavy_dependencies():
 def test_the_options_offer_every_choice():
     assert set(terminal.STRATEGIES) == set(get_args(Strategy))
     assert set(terminal.CAPACITY_MANAGERS) == set(get_args(CapacityManagerKind))
+
+
+def test_the_default_namespace_is_the_same_as_in_the_processes():
+    assert terminal.DEFAULT_NAMESPACE == namespaces.DEFAULT_NAMESPACE

@@ -15,7 +15,7 @@ from croupier.cli.process_options import (
     StrategyName,
     Ttl,
 )
-from croupier.core.model.namespaces import DEFAULT_NAMESPACE
+from croupier.cli.terminal import DEFAULT_NAMESPACE
 
 
 def extender(

@@ -16,7 +16,7 @@ from croupier.cli.process_options import (
     StrategyName,
     Ttl,
 )
-from croupier.core.model.namespaces import DEFAULT_NAMESPACE
+from croupier.cli.terminal import DEFAULT_NAMESPACE
 
 Image = Annotated[
     str, typer.Option(metavar="IMAGE", help="Image to start on nodes where it is missing; empty: never.")

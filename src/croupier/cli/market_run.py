@@ -8,7 +8,7 @@ import typer
 from croupier.cli import terminal
 from croupier.cli.cluster import Context, Kubeconfig
 from croupier.cli.process_options import HealthAddress, LeaseNamespace, LogLevel, SettingsFrom
-from croupier.core.model.namespaces import DEFAULT_NAMESPACE
+from croupier.cli.terminal import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
     from croupier.core.market.policy import MarketPolicy

@@ -6,7 +6,7 @@ import typer
 
 from croupier.cli import cluster, rendering, tables, terminal
 from croupier.cli.process_options import LeaseNamespace
-from croupier.core.model.namespaces import DEFAULT_NAMESPACE
+from croupier.cli.terminal import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

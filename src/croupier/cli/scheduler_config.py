@@ -7,7 +7,7 @@ import typer
 
 from croupier.cli import manifest as reading
 from croupier.cli import terminal
-from croupier.core.model.namespaces import DEFAULT_NAMESPACE
+from croupier.cli.terminal import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
     from croupier.ops.scheduler_steps import SchedulerFiles

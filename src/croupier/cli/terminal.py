@@ -9,6 +9,7 @@ BAD_USAGE = 2
 MAX_SECONDS = 3600.0
 STRATEGIES = ("Spread", "BinPack", "LeastFragmentation")
 CAPACITY_MANAGERS = ("InMemory", "CRD")
+DEFAULT_NAMESPACE = "d8-gpu-operator"
 
 Output = Annotated[str, typer.Option("--output", "-o", metavar="text|json", help="Output format.")]
 

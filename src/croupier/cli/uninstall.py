@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from croupier.cli import cluster, rendering, tables, terminal
-from croupier.core.model.namespaces import DEFAULT_NAMESPACE
+from croupier.cli.terminal import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
     from croupier.core.installation.uninstall_plan import Remnant

@@ -9,7 +9,7 @@ from croupier.cli import fallback_options
 from croupier.cli.cluster import Context, Kubeconfig
 from croupier.cli.fallback_options import MinMemory, PreferAvailable, Quantities, WhenNothingFits
 from croupier.cli.process_options import HealthAddress, LogLevel, SettingsFrom
-from croupier.core.model.namespaces import DEFAULT_NAMESPACE
+from croupier.cli.terminal import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
     from croupier.admission.configurations import WebhookConfigurationOptions

@@ -2,8 +2,8 @@
 
 import typer
 
+from croupier.cli.terminal import DEFAULT_NAMESPACE
 from croupier.cli.webhook import Failure, Injected, Namespace, OnlyLabelled, Url
-from croupier.core.model.namespaces import DEFAULT_NAMESPACE
 
 
 def webhook_config(

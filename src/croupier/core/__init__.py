@@ -1,1 +1,1 @@
-"""DECIDE. Pure functions of values: no I/O, no clock, no randomness, no logging."""
+"""Decides: pure functions of values, without I/O, clock, randomness or logging."""
