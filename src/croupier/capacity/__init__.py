@@ -1,1 +1,1 @@
-"""KEEP: the capacity manager, which stores the ledgers in the API server or in memory behind one protocol."""
+"""The capacity manager, which stores the ledgers in the API server or in memory behind one protocol."""

@@ -1,1 +1,1 @@
-"""PLACE: the kube-scheduler extender, which filters nodes for pods that request cards and binds the pods."""
+"""The kube-scheduler extender, which filters nodes for pods that request cards and binds the pods."""
