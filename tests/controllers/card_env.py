@@ -12,11 +12,11 @@ from croupier.api.gpu.device import DRAIN, IGNORE
 from croupier.controllers.cards import cards
 from croupier.controllers.cards.cards import CardController, CardInformers
 from croupier.controllers.shared.card_events import CardEventRecorders
-from croupier.controllers.shared.informer import Informer
 from croupier.core.ledger.ledger import Ledger
 from croupier.core.model import card_name as naming
 from croupier.core.nodes.bootstrap import MISSING
 from croupier.core.pools.assignment import ASSIGNMENT, Approval
+from croupier.kube.cache.informer import Informer
 from croupier.kube.client.api_client import Client, Selection
 from croupier.kube.client.errors import NotFound
 from croupier.kube.client.resource import Resource

@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 from croupier.api import kinds
 from croupier.api.core_v1 import Pod
 from croupier.api.mps import NodeReservation, allocation
+from croupier.capacity.cluster_view import ClusterView, LedgerInformers
 from croupier.capacity.crd import CRDCapacityManager
 from croupier.capacity.in_memory import InMemoryCapacityManager
 from croupier.capacity.manager import CapacityManager
@@ -21,14 +22,13 @@ from croupier.controllers.ledger import audit, card_sync, holders, node_reservat
 from croupier.controllers.ledger.audit import Audit
 from croupier.controllers.ledger.audit_metrics import AuditMetrics
 from croupier.controllers.ledger.card_sync import CardSyncController
-from croupier.controllers.ledger.cluster_view import ClusterView, LedgerInformers
 from croupier.controllers.ledger.holders import HolderController
 from croupier.controllers.ledger.node_reservation_status import NodeReservationStatusController
 from croupier.controllers.ledger.occupancy import OccupancyController
 from croupier.controllers.ledger.unschedulable_pods import UnschedulablePodRequeuer
-from croupier.controllers.shared.informer import Informer
 from croupier.core.ledger.ledger import HoldTerms, Ledger
 from croupier.core.model.card import CardGrant, Grant, LedgerCard
+from croupier.kube.cache.informer import Informer
 from croupier.kube.cache.reflector import Reflector
 from croupier.kube.cache.store import Store
 from croupier.kube.client.api_client import Client, DeleteOptions, Selection

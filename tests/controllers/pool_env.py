@@ -13,15 +13,15 @@ from croupier.api import kinds, meta
 from croupier.api.core_v1 import ConfigMap, Node
 from croupier.api.gpu import GPUDevice, GPUPool, pool_config
 from croupier.api.mps import allocation
-from croupier.controllers.ledger.cluster_view import ClusterView, LedgerInformers
-from croupier.controllers.ledger.read_only_ledgers import ReadOnlyLedgers
+from croupier.capacity.cluster_view import ClusterView, LedgerInformers
+from croupier.capacity.read_only_ledgers import ReadOnlyLedgers
 from croupier.controllers.pools import node_controller as pool_nodes
 from croupier.controllers.pools import pool
 from croupier.controllers.pools.booking import Bookings
 from croupier.controllers.pools.metrics import PoolMetrics
 from croupier.controllers.pools.node_controller import PoolNodeController
 from croupier.controllers.pools.pool import PoolController
-from croupier.controllers.shared.informer import Informer
+from croupier.kube.cache.informer import Informer
 from croupier.kube.client import api_client
 from croupier.kube.client.api_client import EVERYTHING, Client, DeleteOptions, Selection
 from croupier.kube.client.config import Config

@@ -6,13 +6,9 @@ from croupier_lab.pytest_plugin import terminal_writer
 from tests.proof.env import CI, FULL, ProofSize
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--prove-full", action="store_true", help="run the proofs of tests/proof at full size")
-
-
 @pytest.fixture(scope="session")
 def size(pytestconfig: pytest.Config) -> ProofSize:
-    return FULL if pytestconfig.getoption("--prove-full", default=False) else CI
+    return FULL if pytestconfig.getoption("--prove-full") else CI
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from croupier.api import kinds
+from croupier.capacity.cluster_view import ClusterView, LedgerInformers
 from croupier.capacity.crd import CRDCapacityManager
 from croupier.capacity.in_memory import InMemoryCapacityManager
 from croupier.capacity.manager import CapacityManager
@@ -20,13 +21,12 @@ from croupier.capacity.writer import LedgerWriterOptions as WriterRules
 from croupier.controllers.ledger import audit, card_sync, holders, node_reservation_status, reservation
 from croupier.controllers.ledger.audit import Audit
 from croupier.controllers.ledger.card_sync import CardSyncController
-from croupier.controllers.ledger.cluster_view import ClusterView, LedgerInformers
 from croupier.controllers.ledger.holders import HolderController
 from croupier.controllers.ledger.node_reservation_status import NodeReservationStatusController
 from croupier.controllers.ledger.reservation import ReservationController
-from croupier.controllers.shared.informer import Informer
 from croupier.extender.binder import Binder
 from croupier.extender.node_ranking import NodeRanking
+from croupier.kube.cache.informer import Informer
 from croupier.kube.cache.reflector import Reflector
 from croupier.kube.cache.store import Store
 from croupier.kube.cache.watch_state import ReflectorOptions

@@ -11,11 +11,11 @@ from croupier.capacity import migration
 from croupier.capacity.in_memory import InMemoryCapacityManager
 from croupier.capacity.metrics import LedgerWriteMetrics
 from croupier.capacity.writer import LedgerWriterOptions as WriterRules
-from croupier.controllers.shared.informer import Informer
 from croupier.core.placement.placement import Strategy
 from croupier.extender.metrics import ExtenderMetrics
 from croupier.extender.server import Extender, ExtenderDependencies
 from croupier.extender.service import ExtenderOptions as Placing
+from croupier.kube.cache.informer import Informer
 from croupier.kube.controller.leader_election import Leadership
 from croupier.kube.serving.component_runner import Component
 from croupier.kube.serving.http_server import ListenOptions

@@ -10,6 +10,7 @@ from croupier.api import kinds
 from croupier.api.gpu import GPUPool
 from croupier.api.mps import NodeReservation
 from croupier.capacity import migration
+from croupier.capacity.cluster_view import ClusterView, LedgerInformers
 from croupier.capacity.crd import CRDCapacityManager
 from croupier.capacity.manager import CapacityManager
 from croupier.capacity.metrics import LedgerWriteMetrics
@@ -20,15 +21,14 @@ from croupier.controllers.ledger import card_sync, holders, node_reservation_sta
 from croupier.controllers.ledger.audit import Audit
 from croupier.controllers.ledger.audit_metrics import AuditMetrics
 from croupier.controllers.ledger.card_sync import CardSyncController
-from croupier.controllers.ledger.cluster_view import ClusterView, LedgerInformers
 from croupier.controllers.ledger.holders import HolderController
 from croupier.controllers.ledger.node_reservation_status import NodeReservationStatusController
 from croupier.controllers.ledger.occupancy import OccupancyController
 from croupier.controllers.ledger.reservation import ReservationController
 from croupier.controllers.ledger.reservation_metrics import ReservationMetrics
 from croupier.controllers.ledger.unschedulable_pods import UnschedulablePodRequeuer
-from croupier.controllers.shared.informer import Informer
 from croupier.core.cards import lifecycle
+from croupier.kube.cache.informer import Informer
 from croupier.kube.client.api_client import Client
 from croupier.kube.client.errors import KubeError
 from croupier.kube.controller.events import EventRecorder

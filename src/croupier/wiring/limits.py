@@ -15,7 +15,7 @@ from croupier.controllers.limits import podallocation, restore_limits
 from croupier.controllers.limits.metrics import PodAllocationMetrics
 from croupier.controllers.limits.podallocation import PodAllocationController
 from croupier.controllers.limits.restore_limits import RestoreLimitsController
-from croupier.controllers.shared.informer import Informer
+from croupier.kube.cache.informer import Informer
 from croupier.kube.client.api_client import Client, Selection
 from croupier.kube.client.concurrency import wait_or_stop
 from croupier.kube.client.errors import KubeError

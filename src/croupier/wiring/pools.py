@@ -6,11 +6,11 @@ from typing import Final
 from croupier.api import kinds, settings
 from croupier.api.gpu import agent_report, convert_pool, pool_config
 from croupier.api.settings import Configuration
+from croupier.capacity.cluster_view import ClusterView, LedgerInformers
+from croupier.capacity.read_only_ledgers import ReadOnlyLedgers
 from croupier.controllers.cards import cards
 from croupier.controllers.cards.cards import CardController
 from croupier.controllers.cards.metrics import DeviceMetrics
-from croupier.controllers.ledger.cluster_view import ClusterView, LedgerInformers
-from croupier.controllers.ledger.read_only_ledgers import ReadOnlyLedgers
 from croupier.controllers.pools import booking, pool
 from croupier.controllers.pools import node_controller as pool_nodes
 from croupier.controllers.pools.booking import BookingMetrics, Bookings

@@ -1,7 +1,7 @@
 """The common parts of every process: settings, API client, caches, metrics, health checks and shutdown."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Iterable
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -15,9 +15,9 @@ from croupier.api import settings as spans
 from croupier.api.settings import Configuration
 from croupier.api.settings_state import ActiveSettings
 from croupier.capacity.manager import STRATEGY, TTL, CapacityManagerKind
-from croupier.controllers.shared.informer import Informer
 from croupier.core.model.namespaces import DEFAULT_NAMESPACE
 from croupier.core.placement.placement import Strategy
+from croupier.kube.cache.informer import Informer
 from croupier.kube.cache.reflector import Reflector
 from croupier.kube.cache.store import Store
 from croupier.kube.cache.watch_state import ReflectorOptions
@@ -79,9 +79,10 @@ class ProcessOptions:
 class InformerFactory:
     """The informers of one process. A kind that is not installed has no objects."""
 
-    def __init__(self, api: Client, metrics: ProcessMetrics) -> None:
+    def __init__(self, api: Client, metrics: ProcessMetrics, rules: ReflectorOptions | None = None) -> None:
         self._api = api
         self._metrics = metrics
+        self._rules = rules or ReflectorOptions(optional=True)
         self._reflectors: dict[str, Reflector[Any]] = {}
         self._followed: dict[str, tuple[Selection, Informer[Any]]] = {}
 
@@ -96,7 +97,7 @@ class InformerFactory:
                 raise ValueError(f"there are two caches named {called}: give the second one another name")
             return watched
         store = Store(resource)
-        reflector = Reflector(self._api, store, selection=selection, rules=ReflectorOptions(optional=True))
+        reflector = Reflector(self._api, store, selection=selection, rules=self._rules)
         self._metrics.caches.add(store, reflector, name or None)
         self._reflectors[called] = reflector
         self._followed[called] = selection, Informer(store, reflector)
@@ -107,6 +108,10 @@ class InformerFactory:
             component_runner.until_cancelled(f"cache of {name}", reflector.run)
             for name, reflector in self._reflectors.items()
         ]
+
+    def reflectors(self) -> Mapping[str, Reflector[Any]]:
+        """By name of the informer."""
+        return self._reflectors
 
     async def synced(self) -> None:
         for reflector in self._reflectors.values():

@@ -16,12 +16,12 @@ import pytest
 from croupier.api import kinds, meta
 from croupier.api.gpu import GPUDevice, agent_report, convert_pool, pool_config
 from croupier.api.gpu.pool import PoolAllocation
+from croupier.capacity.read_only_ledgers import ReadOnlyLedgers
 from croupier.controllers.cards.cards import CardController
 from croupier.controllers.cards.cards import CardInformers as CardSources
 from croupier.controllers.ledger import card_sync, occupancy
 from croupier.controllers.ledger.card_sync import CardSyncController
 from croupier.controllers.ledger.occupancy import OccupancyController
-from croupier.controllers.ledger.read_only_ledgers import ReadOnlyLedgers
 from croupier.controllers.pools import pool
 from croupier.controllers.pools.pool import PoolController
 from croupier.controllers.shared.card_events import CardEventRecorders

@@ -12,7 +12,7 @@ from croupier.api.meta import ObjectMeta
 from croupier.controllers.bootstrap import node_snapshot as bootstrap_snapshot
 from croupier.controllers.cards import cards_snapshot
 from croupier.controllers.shared.agent_reports import AgentReports
-from croupier.controllers.shared.informer import Informer
+from croupier.kube.cache.informer import Informer
 from croupier.kube.cache.store import Store
 
 

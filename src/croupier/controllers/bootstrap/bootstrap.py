@@ -14,19 +14,20 @@ import structlog
 from croupier.api.core_v1 import Lease, Node, Pod
 from croupier.api.gpu import GPUDevice, GPUNodeInventory
 from croupier.api.kinds import GPU_NODE_INVENTORIES, PODS
+from croupier.capacity import index_keys
 from croupier.controllers.bootstrap import node_snapshot
 from croupier.controllers.bootstrap import status as bootstrap_status
 from croupier.controllers.bootstrap.heartbeats import Heartbeats
 from croupier.controllers.bootstrap.node_snapshot import PRODUCT, BootstrapSnapshot
 from croupier.controllers.bootstrap.service_pods import ServicePodOptions, ServicePods
-from croupier.controllers.shared import apply, conditions, index_keys
+from croupier.controllers.shared import apply, conditions
 from croupier.controllers.shared.agent_reports import AgentReports
 from croupier.controllers.shared.card_events import CardEventRecorders
-from croupier.controllers.shared.informer import Informer
 from croupier.core.cards.lifecycle import BOOTSTRAP
 from croupier.core.nodes import bootstrap
 from croupier.core.nodes.bootstrap import BootstrapDecision, BootstrapFacts
 from croupier.kube.cache import store
+from croupier.kube.cache.informer import Informer
 from croupier.kube.cache.store import ObjectChange
 from croupier.kube.client.api_client import Client
 from croupier.kube.client.clock import Clock, SystemClock

@@ -16,20 +16,21 @@ import structlog
 from croupier.api.core_v1 import Lease, Node
 from croupier.api.gpu import GPUDevice, GPUNodeInventory, GPUPool, convert_pool
 from croupier.api.kinds import GPU_DEVICES, GPU_NODE_INVENTORIES
+from croupier.capacity import index_keys
+from croupier.capacity.read_only_ledgers import LedgerReader
 from croupier.controllers.cards import cards_snapshot
 from croupier.controllers.cards import status as cards_status
 from croupier.controllers.cards.cards_snapshot import CardsSnapshot
-from croupier.controllers.shared import apply, conditions, index_keys
+from croupier.controllers.shared import apply, conditions
 from croupier.controllers.shared.agent_reports import AgentReports
 from croupier.controllers.shared.card_events import CardEventRecorders
-from croupier.controllers.shared.informer import Informer
-from croupier.controllers.shared.ledger_reader import LedgerReader
 from croupier.core.cards import card_decision, lifecycle
 from croupier.core.cards.card_decision import CardDecision
 from croupier.core.cards.lifecycle import POOL
 from croupier.core.pools import capacity as pool_capacity
 from croupier.core.pools.assignment import ASSIGNMENT, MANUAL_APPROVAL, Approval
 from croupier.kube.cache import store
+from croupier.kube.cache.informer import Informer
 from croupier.kube.cache.store import ObjectChange
 from croupier.kube.client import concurrency
 from croupier.kube.client.api_client import Client

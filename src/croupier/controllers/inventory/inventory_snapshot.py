@@ -15,12 +15,12 @@ from croupier.api.gpu.node import AGENT_SILENT, INCOMPLETE
 from croupier.api.meta import Condition
 from croupier.api.nfd import NodeFeature
 from croupier.controllers.shared.agent_reports import AgentReports
-from croupier.controllers.shared.informer import Informer
 from croupier.core.cards import census, features, inventory
 from croupier.core.cards.census import DevicePlan, NamedCard
 from croupier.core.cards.features import GpuFeatures
 from croupier.core.cards.inventory import DiscoveredCards
 from croupier.core.pods import request_parser
+from croupier.kube.cache.informer import Informer
 from croupier.kube.cache.store import StoreIndex
 
 

@@ -18,10 +18,10 @@ from prometheus_client import CollectorRegistry
 
 from croupier.api import convert_pod
 from croupier.api.kinds import NODES, PODS, RESERVATIONS
+from croupier.capacity.cluster_view import ClusterView
 from croupier.capacity.manager import CapacityManager, UnknownNode
 from croupier.controllers.ledger.audit_findings import AuditFindings
 from croupier.controllers.ledger.audit_metrics import AuditMetrics
-from croupier.controllers.ledger.cluster_view import ClusterView
 from croupier.core.claims import audit
 from croupier.core.claims.audit import AuditInputs, Divergence
 from croupier.core.ledger import holder as holder_names

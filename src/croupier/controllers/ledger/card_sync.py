@@ -11,9 +11,9 @@ from typing import Final
 
 import structlog
 
+from croupier.capacity import index_keys
+from croupier.capacity.cluster_view import ClusterView
 from croupier.capacity.manager import CapacityManager, UnknownNode
-from croupier.controllers.ledger.cluster_view import ClusterView
-from croupier.controllers.shared import index_keys
 from croupier.core.claims import rebuild
 from croupier.core.ledger import sync_cards
 from croupier.core.ledger.ledger import Ledger

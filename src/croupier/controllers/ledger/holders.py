@@ -17,10 +17,9 @@ import structlog
 from croupier.api.core_v1 import Pod
 from croupier.api.kinds import PODS
 from croupier.api.mps import allocation
+from croupier.capacity import cluster_view, index_keys
+from croupier.capacity.cluster_view import ClusterView
 from croupier.capacity.manager import CapacityManager, UnknownNode
-from croupier.controllers.ledger import cluster_view
-from croupier.controllers.ledger.cluster_view import ClusterView
-from croupier.controllers.shared import index_keys
 from croupier.core.claims import holder_lifecycle
 from croupier.core.claims.holder_lifecycle import ExpireHolder, FreeHolder, HolderStep, PromoteHolder
 from croupier.core.ledger import holder as holder_names

@@ -12,11 +12,11 @@ from typing import Any
 from croupier.api import kinds
 from croupier.api.mps import NodeReservation
 from croupier.capacity import snapshot
+from croupier.capacity.cluster_view import ClusterView, LedgerInformers
 from croupier.capacity.crd import CRDCapacityManager
 from croupier.controllers.ledger.audit import Audit
-from croupier.controllers.ledger.cluster_view import ClusterView, LedgerInformers
-from croupier.controllers.shared.informer import Informer
 from croupier.core.claims.audit import Divergence
+from croupier.kube.cache.informer import Informer
 from croupier.kube.cache.store import Store
 from croupier.kube.client.api_client import Client
 from croupier.kube.client.clock import Clock, SystemClock

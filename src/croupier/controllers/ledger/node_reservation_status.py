@@ -16,7 +16,7 @@ from croupier.api.mps import NodeReservation, ledger_codec, ledger_status
 from croupier.api.mps.ledger import IDENTITY_FIELDS
 from croupier.capacity.manager import CapacityManager
 from croupier.controllers.ledger.audit_findings import AuditFindings
-from croupier.controllers.shared.informer import Informer
+from croupier.kube.cache.informer import Informer
 from croupier.kube.client import codec, merge
 from croupier.kube.client.api_client import Client
 from croupier.kube.client.clock import Clock, SystemClock

@@ -16,9 +16,10 @@ import msgspec
 from croupier.api.gpu import GPUDevice
 from croupier.api.gpu.device import OCCUPIED
 from croupier.api.kinds import GPU_DEVICES
+from croupier.capacity import index_keys
+from croupier.capacity.cluster_view import ClusterView
 from croupier.capacity.manager import CapacityManager
-from croupier.controllers.ledger.cluster_view import ClusterView
-from croupier.controllers.shared import conditions, index_keys
+from croupier.controllers.shared import conditions
 from croupier.core.cards import lifecycle
 from croupier.core.ledger import card_occupancy, reported_cards, sync_cards
 from croupier.core.ledger.card_occupancy import CardOccupancy, OccupancyInputs

@@ -20,7 +20,6 @@ from croupier.api.mps import Reservation
 from croupier.capacity.manager import STRATEGY, CapacityManager, UnknownNode
 from croupier.controllers.ledger import reservation_convert as wire
 from croupier.controllers.ledger.reservation_metrics import ReservationMetrics
-from croupier.controllers.shared.informer import Informer
 from croupier.core.claims import reservation, reservation_status
 from croupier.core.claims.reservation import (
     ReservationInputs,
@@ -34,6 +33,7 @@ from croupier.core.ledger.ledger import Ledger
 from croupier.core.model.pod_view import PodView
 from croupier.core.placement.placement import Strategy
 from croupier.kube.cache import store
+from croupier.kube.cache.informer import Informer
 from croupier.kube.client import concurrency
 from croupier.kube.client.api_client import Client
 from croupier.kube.client.clock import Clock, SystemClock

@@ -23,11 +23,11 @@ from croupier.api import kinds, pod_requests
 from croupier.api.core_v1 import Node, Pod
 from croupier.api.meta import ObjectMeta
 from croupier.api.mps.allocation import MARK
-from croupier.controllers.shared.informer import Informer
 from croupier.core import quantity
 from croupier.core.placement import requeue_backoff
 from croupier.core.placement.requeue_backoff import RequeueBackoff
 from croupier.core.pods.effective_requests import Amounts
+from croupier.kube.cache.informer import Informer
 from croupier.kube.cache.store import ObjectChange
 from croupier.kube.client.api_client import Client
 from croupier.kube.client.clock import Clock, SystemClock

@@ -21,13 +21,13 @@ from croupier.api.core_v1 import Pod
 from croupier.api.kinds import POD_ALLOCATIONS, PODS
 from croupier.api.mbcas import PodAllocation
 from croupier.controllers.limits.metrics import PodAllocationMetrics
-from croupier.controllers.shared.informer import Informer
 from croupier.core.resizing import messages as resize_messages
 from croupier.core.resizing import model as resize_model
 from croupier.core.resizing import resize
 from croupier.core.resizing.model import DesiredLimit, ResizeInputs, ResizeVerdict
 from croupier.core.resizing.resize import LimitChange, ResizeDecision
 from croupier.kube.cache import store
+from croupier.kube.cache.informer import Informer
 from croupier.kube.client.api_client import Client, PatchType
 from croupier.kube.client.backoff import Backoff
 from croupier.kube.client.clock import Clock, SystemClock

@@ -19,12 +19,12 @@ from croupier.api.kinds import POD_ALLOCATIONS
 from croupier.api.mbcas import PodAllocation
 from croupier.controllers.shared import agent_liveness
 from croupier.controllers.shared.agent_liveness import AgentLiveness
-from croupier.controllers.shared.informer import Informer
 from croupier.core import quantity
 from croupier.core.market import units
 from croupier.core.model.agent_liveness import MARKET_AGENT_TIMEOUT
 from croupier.core.quantity import InvalidQuantityError
 from croupier.kube.cache import store
+from croupier.kube.cache.informer import Informer
 from croupier.kube.client.api_client import Client
 from croupier.kube.client.clock import Clock, SystemClock
 from croupier.kube.client.errors import ApiError

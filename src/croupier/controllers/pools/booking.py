@@ -19,12 +19,12 @@ from croupier.api.core_v1 import Pod
 from croupier.api.gpu import GPUPool
 from croupier.api.kinds import GPU_POOLS, PODS
 from croupier.capacity.subscribers import Subscribers
-from croupier.controllers.shared.informer import Informer
 from croupier.core.pods.request_parser import POOL
 from croupier.core.pools import booking
 from croupier.core.pools.booking import TTL, Booking
 from croupier.core.pools.hints import POD_LABEL
 from croupier.core.quantity import ZERO
+from croupier.kube.cache.informer import Informer
 from croupier.kube.cache.store import ObjectChange
 from croupier.kube.client.api_client import Selection
 from croupier.kube.client.clock import Clock, SystemClock

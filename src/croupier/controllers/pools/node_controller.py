@@ -15,14 +15,14 @@ from croupier.api.core_v1 import Node
 from croupier.api.core_v1 import Taint as WireTaint
 from croupier.api.gpu import GPUDevice, GPUPool
 from croupier.api.kinds import NODES
-from croupier.controllers.shared import index_keys
-from croupier.controllers.shared.informer import Informer
+from croupier.capacity import index_keys
 from croupier.core.cards import lifecycle
 from croupier.core.pods.scheduler_filters import NodeTaint
 from croupier.core.pools import node_labels as pool_nodes
 from croupier.core.pools.hints import NODE_LABEL
 from croupier.core.pools.node_labels import NodeMarks
 from croupier.kube.cache import store
+from croupier.kube.cache.informer import Informer
 from croupier.kube.client.api_client import Client
 from croupier.kube.client.errors import NotFound
 from croupier.kube.client.resource import Raw

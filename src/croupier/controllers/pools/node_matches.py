@@ -11,8 +11,7 @@ from typing import Any
 from croupier.api.core_v1 import Node
 from croupier.api.gpu import GPUDevice, GPUNodeInventory, GPUPool, convert_pool
 from croupier.api.gpu.pool import PoolCandidate
-from croupier.controllers.shared import index_keys
-from croupier.controllers.shared.informer import Informer
+from croupier.capacity import index_keys
 from croupier.core.pools import assignment
 from croupier.core.pools.assignment import (
     MANUAL_APPROVAL,
@@ -21,6 +20,7 @@ from croupier.core.pools.assignment import (
     Assignment,
     AssignmentPool,
 )
+from croupier.kube.cache.informer import Informer
 from croupier.kube.cache.store import ObjectChange, StoreIndex
 
 

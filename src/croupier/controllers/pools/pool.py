@@ -21,6 +21,8 @@ from croupier.api.gpu import GPUDevice, GPUNodeInventory, GPUPool, convert_pool,
 from croupier.api.gpu.device import DRAIN
 from croupier.api.gpu.pool import CONFIRMED, POOL_FINALIZER, GPUPoolStatus
 from croupier.api.kinds import GPU_POOLS
+from croupier.capacity import index_keys
+from croupier.capacity.read_only_ledgers import LedgerReader
 from croupier.controllers.pools import node_controller as pool_nodes
 from croupier.controllers.pools import node_matches as pool_claims
 from croupier.controllers.pools import pool_snapshot, writer
@@ -32,9 +34,7 @@ from croupier.controllers.pools.node_matches import NodeMatches
 from croupier.controllers.pools.pool_snapshot import PoolCardView, PoolSnapshot
 from croupier.controllers.pools.status import LowCapacityAlert
 from croupier.controllers.pools.writer import PoolWriter
-from croupier.controllers.shared import apply, index_keys
-from croupier.controllers.shared.informer import Informer
-from croupier.controllers.shared.ledger_reader import LedgerReader
+from croupier.controllers.shared import apply
 from croupier.core.cards import lifecycle
 from croupier.core.model.condition import DesiredCondition
 from croupier.core.model.namespaces import DEFAULT_NAMESPACE
@@ -44,6 +44,7 @@ from croupier.core.pools.assignment import ASSIGNMENT, MANUAL_APPROVAL, Approval
 from croupier.core.pools.capacity import CountedCard
 from croupier.core.pools.sharing_change import CONFIGURED, PoolDecision
 from croupier.kube.cache import store
+from croupier.kube.cache.informer import Informer
 from croupier.kube.client.api_client import Client
 from croupier.kube.client.clock import Clock, SystemClock
 from croupier.kube.client.errors import NotFound

@@ -9,18 +9,14 @@ import msgspec
 
 from croupier.api import meta
 from croupier.api.core_v1 import ConfigMap
-from croupier.api.gpu import GPUDevice, GPUNodeInventory, GPUPool, convert_node, convert_pool
-from croupier.api.gpu.device import DRAIN, IGNORE, OCCUPIED, VANISHED
-from croupier.api.gpu.node import AGENT_SILENT
+from croupier.api.gpu import GPUDevice, GPUNodeInventory, GPUPool, convert_pool, pool_members
 from croupier.api.gpu.pool import CONFIRMED, PoolAllocation
 from croupier.api.wire import Wire
 from croupier.controllers.pools.node_matches import NodeMatch
 from croupier.core.model.card import LedgerCard
-from croupier.core.model.sharing import Sharing
-from croupier.core.pools import capacity as pool_capacity
 from croupier.core.pools import maintenance
 from croupier.core.pools.capacity import CountedCard
-from croupier.core.pools.sharing_change import PoolFacts, PoolMember, SharingChange
+from croupier.core.pools.sharing_change import PoolFacts, SharingChange
 
 CHANGE: Final = "change"
 """The key of the pool's ConfigMap that stores the change in progress."""
@@ -45,17 +41,7 @@ class PoolCardView:
     @property
     def trouble(self) -> str:
         """Why the card is unavailable; empty if it is available."""
-        status = self.device.status
-        if self.inventory is not None and meta.is_true(self.inventory.status.conditions, AGENT_SILENT):
-            return "the agent of its node is silent"
-        if meta.is_true(status.conditions, VANISHED):
-            return "it is gone from its node"
-        if status.state == "Faulted":
-            health = status.health
-            return health.last_error if health is not None and health.last_error else "it is faulted"
-        if self.device.metadata.labels.get(IGNORE) == "true" or status.managed is False:
-            return "it is ignored"
-        return ""
+        return pool_members.trouble(self.device, self.inventory)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +84,12 @@ def facts(snapshot: PoolSnapshot, now: datetime, deadline: timedelta) -> PoolFac
         applied=carried,
         change=_change(snapshot),
         per_card=pool.spec.allocation.rollout == "PerCard",
-        members=tuple(_member(snapshot.name, card, carried or wanted) for card in snapshot.cards),
+        members=tuple(
+            pool_members.member(
+                snapshot.name, seen.device, carried or wanted, inventory=seen.inventory, held=seen.card
+            )
+            for seen in snapshot.cards
+        ),
         deleting=pool.metadata.deletion_timestamp is not None,
         closed=meta.is_true(status.conditions, "Maintenance"),
         misconfigured=misconfigured.reason if misconfigured and misconfigured.status == "True" else "",
@@ -149,34 +140,12 @@ def encode_change(change: SharingChange, like: PoolAllocation) -> str:
     return msgspec.json.encode(wire).decode()
 
 
-def drain_reason(pool: str) -> str:
-    """The value of the drain annotation during a change of the pool; other values are from users and stay."""
-    return f"pool {pool} changes how it is shared"
-
-
-def _member(pool: str, seen: PoolCardView, shared: Sharing) -> PoolMember:
-    device, own = seen.device, convert_pool.card_allocation(seen.device)
-    occupied = meta.condition(device.status.conditions, OCCUPIED)
-    return PoolMember(
-        id=seen.id,
-        desired_sharing=convert_pool.sharing(own) if own is not None else shared,
-        has_own_sharing=convert_pool.CARD_ALLOCATION in device.metadata.annotations,
-        occupancy=occupied.reason if occupied is not None else "",
-        cut=convert_pool.partitioning(device),
-        fits=convert_pool.mig_capacity(device),
-        drained=device.metadata.annotations.get(DRAIN) == drain_reason(pool),
-        unavailable=bool(seen.trouble),
-        holdings=tuple(pool_capacity.holdings(seen.card)) if seen.card is not None else (),
-    )
-
-
 def counted_cards(snapshot: PoolSnapshot) -> Sequence[CountedCard]:
     """The cards to count; in a closed pool also the cards that only wait for it to open."""
     return tuple(line for seen in snapshot.cards if (line := _counted_card(snapshot, seen)) is not None)
 
 
 def _counted_card(snapshot: PoolSnapshot, seen: PoolCardView) -> CountedCard | None:
-    if seen.card is None or seen.card.pool != snapshot.name:
-        return None
-    held_back = seen.trouble or convert_node.withheld(seen.device)
-    return CountedCard(seen.card, serves=not held_back and (seen.card.healthy or snapshot.closed))
+    return pool_members.counted(
+        snapshot.name, seen.device, inventory=seen.inventory, held=seen.card, closed=snapshot.closed
+    )

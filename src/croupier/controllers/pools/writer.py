@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from croupier.api.core_v1 import ConfigMap
-from croupier.api.gpu import GPUDevice, GPUPool, convert_pool, pool_config
+from croupier.api.gpu import GPUDevice, GPUPool, convert_pool, pool_config, pool_members
 from croupier.api.gpu.device import DRAIN
 from croupier.api.kinds import CONFIG_MAPS, GPU_DEVICES, GPU_POOLS
 from croupier.controllers.pools import pool_snapshot
@@ -23,7 +23,7 @@ from croupier.kube.client.api_client import Client, PatchType
 from croupier.kube.client.errors import NotFound
 from croupier.kube.client.resource import Raw, Resource
 
-_DRAINED: Final = pool_snapshot.drain_reason("").partition("pool ")[2]
+_DRAINED: Final = pool_members.drain_reason("").partition("pool ")[2]
 
 OnWrite = Callable[[Resource[Any], Any], None]
 CardAnnotations = dict[str, str | None]
@@ -137,7 +137,7 @@ def _card_annotations(pool: GPUPool, device: GPUDevice, step: MemberStep) -> Car
         if own is not None
         else None
     }
-    drained, ours = device.metadata.annotations.get(DRAIN), pool_snapshot.drain_reason(pool.metadata.name)
+    drained, ours = device.metadata.annotations.get(DRAIN), pool_members.drain_reason(pool.metadata.name)
     if drained in (None, ours):  # the drain of a user stays
         annotations[DRAIN] = ours if step.drained else None
     return annotations

@@ -9,7 +9,7 @@ from typing import Any, Final
 from croupier.api.core_v1 import Lease
 from croupier.api.gpu import agent_report
 from croupier.api.gpu.agent_report import REPORT_ANNOTATION, AgentReport
-from croupier.controllers.shared.informer import Informer
+from croupier.kube.cache.informer import Informer
 from croupier.kube.cache.store import ObjectChange, StoreIndex
 
 _UNKNOWN: Final = object()

@@ -166,6 +166,8 @@ class Reflector(Generic[T]):
             async with contextlib.aclosing(batches) as open_batches:
                 async for batch in open_batches:
                     self._alive()
+                    if not batch:  # the watch is open
+                        continue
                     alive = True
                     position = self._absorb(position, batch)
                     _raise_failure(batch)

@@ -177,8 +177,8 @@ class Client:
     ) -> AsyncGenerator[Sequence[WatchEvent[T]], None]:
         """Events after `resource_version`, in batches as they arrive, for about `seconds`.
 
-        Returns when the API server closes the watch; raises Unreachable after `idle_timeout` seconds
-        without a byte.
+        The first batch is empty: the API server has opened the watch. Returns when the API server closes the
+        watch; raises Unreachable after `idle_timeout` seconds without a byte.
         """
         query = {**selection.query(), "watch": "true", "allowWatchBookmarks": "true"}
         query |= {"timeoutSeconds": str(seconds), "resourceVersion": resource_version}
@@ -186,6 +186,7 @@ class Client:
         reader = watch_protocol.WatchDecoder(resource.type)
         call = ApiCall(request, "watch", resource.full_name, RetrySafety.NEVER)
         async with self._sender.stream(call, idle_timeout=idle_timeout) as chunks:
+            yield ()
             async for chunk in chunks:
                 if events := reader.feed(chunk):
                     yield events

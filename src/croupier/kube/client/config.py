@@ -74,6 +74,8 @@ class Config:
     """Impersonation headers."""
     source: str = "given in code"
     """The origin of this configuration, for error messages."""
+    context: str = ""
+    """The context of the kubeconfig."""
 
 
 def load(kubeconfig: Path | None = None, context: str | None = None) -> Config:
@@ -112,6 +114,7 @@ def from_kubeconfig(paths: list[Path], context: str | None = None, *, missing_ok
         proxy=_proxy(cluster),
         impersonate=_impersonation(user),
         source=f"context {chosen.context!r} of {chosen.source}",
+        context=chosen.context,
     )
 
 

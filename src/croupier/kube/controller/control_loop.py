@@ -9,11 +9,12 @@ leadership is checked before each one.
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import structlog
 
 from croupier.kube.cache.expectations import Expectations, WrittenVersion
+from croupier.kube.cache.informer import Syncable
 from croupier.kube.cache.store import ObjectChange, Store
 from croupier.kube.client import identity
 from croupier.kube.client.backoff import Backoff
@@ -34,12 +35,6 @@ K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
 log = structlog.get_logger(__name__)
-
-
-class Syncable(Protocol):
-    """The part of a reflector that a controller waits for before it starts."""
-
-    async def synced(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

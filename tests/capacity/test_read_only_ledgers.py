@@ -3,7 +3,7 @@
 from typing import Any
 
 from croupier.api import kinds
-from croupier.controllers.ledger.read_only_ledgers import ReadOnlyLedgers
+from croupier.capacity.read_only_ledgers import ReadOnlyLedgers
 from croupier.core.ledger.ledger import Ledger
 from croupier.kube.client.api_client import Selection
 from tests.controllers.ledger_env import NODE, LedgerEnv, watched

@@ -10,14 +10,14 @@ from croupier.api import convert_pod
 from croupier.api.core_v1 import Node, Pod
 from croupier.api.gpu import GPUDevice, GPUNodeInventory, GPUPool, convert_node
 from croupier.api.mps import Reservation, reservation_hold
-from croupier.controllers.shared.index_keys import node_of_device, node_of_pod, pool_of_device
-from croupier.controllers.shared.informer import Informer
+from croupier.capacity.index_keys import node_of_device, node_of_pod, pool_of_device
 from croupier.core.claims.audit import AuditInputs
 from croupier.core.ledger import holder as holder_names
 from croupier.core.ledger.ledger import Ledger
 from croupier.core.ledger.reported_cards import NodeCardReport
 from croupier.core.ledger.reservation_hold import ReservationHold
 from croupier.core.model.pod_view import PodView
+from croupier.kube.cache.informer import Informer
 from croupier.kube.client.identity import Key
 
 
@@ -78,6 +78,9 @@ class ClusterView:
         """The pods of the holders by `namespace/name`, without their requests, which are slow to read."""
         keys = set(map(holder_names.pod_key, ledger.holders()))
         return {key: brief_view(pod) for key in keys if (pod := self.pod(key)) is not None}
+
+    def reservations_on(self, node: str) -> list[Reservation]:
+        return self._reservations.get(node)
 
     def reservation_holds(self, node: str) -> list[ReservationHold]:
         holds = (reservation_hold.hold_of(reservation) for reservation in self._reservations.get(node))

@@ -7,7 +7,7 @@ with the functions that also open its ledgers. Each ledger is cached until an ob
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Protocol
 
 from croupier.api import meta
 from croupier.api.core_v1 import Node, Pod
@@ -15,17 +15,23 @@ from croupier.api.gpu import GPUDevice, GPUNodeInventory, GPUPool, convert_node
 from croupier.api.gpu.node import AGENT_SILENT
 from croupier.api.mps import NodeReservation, Reservation, ledger_codec
 from croupier.api.mps.allocation import ALLOCATION
+from croupier.capacity import index_keys
+from croupier.capacity.cluster_view import ClusterView
 from croupier.capacity.subscribers import Subscribers
-from croupier.controllers.ledger.cluster_view import ClusterView
-from croupier.controllers.shared import index_keys
-from croupier.controllers.shared.informer import Informer
 from croupier.core.claims import rebuild
+from croupier.core.claims.rebuild import RebuiltLedger
 from croupier.core.ledger.ledger import Ledger
 from croupier.core.pods import request_parser
+from croupier.kube.cache.informer import Informer
 from croupier.kube.cache.store import ObjectChange
 from croupier.kube.client.clock import Clock, SystemClock
 
-_UNREAD: Final = object()
+
+class LedgerReader(Protocol):
+    """Read access to the ledgers of nodes."""
+
+    def ledger(self, node: str) -> Ledger | None: ...
+    def subscribe(self, changed: Callable[[str], None]) -> Callable[[], None]: ...
 
 
 class ReadOnlyLedgers:
@@ -35,7 +41,7 @@ class ReadOnlyLedgers:
         self._view = view
         self._records = records
         self._clock = clock or SystemClock()
-        self._known: dict[str, Ledger | None] = {}
+        self._known: dict[str, RebuiltLedger] = {}
         self._listeners = Subscribers()
         sources = view.sources
         records.store.subscribe(lambda change: self._forget((change.key.name,)))
@@ -52,22 +58,25 @@ class ReadOnlyLedgers:
 
     def ledger(self, node: str) -> Ledger | None:
         """The ledger of a node; None if it has neither cards nor holders."""
-        if self._known.get(node, _UNREAD) is _UNREAD:
-            self._known[node] = self._read(node)
-        return self._known[node]
+        ledger = self.rebuilt(node).ledger
+        return ledger if ledger.cards else None
+
+    def rebuilt(self, node: str) -> RebuiltLedger:
+        """The ledger of a node with its findings; it may be empty."""
+        if (known := self._known.get(node)) is None:
+            known = self._known[node] = self._read(node)
+        return known
 
     def subscribe(self, changed: Callable[[str], None]) -> Callable[[], None]:
         """Call `changed` with the node when its ledger may have changed; the result unsubscribes."""
         return self._listeners.add(changed)
 
-    def _read(self, node: str) -> Ledger | None:
+    def _read(self, node: str) -> RebuiltLedger:
         record = self._records.store.named(node)
-        read = ledger_codec.decode(node, record.spec) if record is not None else self._counted(node)
-        return read if read.cards else None
-
-    def _counted(self, node: str) -> Ledger:
+        if record is not None:
+            return RebuiltLedger(ledger_codec.decode(node, record.spec), ledger_codec.findings(record.status))
         pods, holds = self._view.pods_on(node), self._view.reservation_holds(node)
-        return rebuild.rebuild(self._view.report(node), pods, holds, self._clock.now()).ledger
+        return rebuild.rebuild(self._view.report(node), pods, holds, self._clock.now())
 
     def _forget(self, nodes: Iterable[str]) -> None:
         for node in nodes:
