@@ -1,6 +1,10 @@
 """Uninstalling: no finalizer blocks, objects of users stay, and running pods continue."""
 
 import asyncio
+import contextlib
+import os
+import pty
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +25,7 @@ from croupier_lab import shared_cluster
 from croupier_lab.controlplane import COMPONENTS
 from croupier_lab.lab import Lab
 from tests.cli import env
+from tests.cli.command import CROUPIER
 from tests.cli.env import croupier
 from tests.polling import until_async
 
@@ -130,10 +135,12 @@ async def test_everything_is_removed_in_order_and_user_objects_stay(private_lab)
     async with api_client.connect(config.load(lab.kubeconfig), field_manager="test") as api:
         await settle(api, lab)
         await _check_lists_what_waits(lab)
+        await _nothing_is_removed_without_an_answer(api, lab)
         await _nothing_is_taken_from_under_a_process(api, lab)
         await hold(api, "")
-        done = croupier("uninstall", kubeconfig=lab.kubeconfig)
+        done = croupier("uninstall", "--yes", kubeconfig=lab.kubeconfig)
         assert done.code == 0, done.err
+        _report_says_what_was_removed(done.out)
         await _ours_is_gone(api)
         await _theirs_stays(api)
 
@@ -164,13 +171,61 @@ async def _check_lists_what_waits(lab: Lab) -> None:
 
 async def _nothing_is_taken_from_under_a_process(api: Client, lab: Lab) -> None:
     working = asyncio.create_task(_works(api, "manager-elsewhere"))
-    refused = await asyncio.to_thread(croupier, "uninstall", "--wait", "1", kubeconfig=lab.kubeconfig)
+    refused = await asyncio.to_thread(
+        croupier, "uninstall", "--yes", "--wait", "1", kubeconfig=lab.kubeconfig
+    )
     working.cancel()
     await asyncio.wait({working})
     assert refused.code == 1
     assert "manager-elsewhere (Lease croupier-pools) is still running" in refused.err
     pool = await api.get(kinds.GPU_POOLS, "team-b")
     assert pool.metadata.finalizers == (POOL_FINALIZER,)
+
+
+async def _nothing_is_removed_without_an_answer(api: Client, lab: Lab) -> None:
+    """`echo n | croupier uninstall` is no yes; at a terminal the cluster and every object are named first."""
+    command = [*CROUPIER, "uninstall", "--with-crds", f"--kubeconfig={lab.kubeconfig}"]
+    piped = await asyncio.to_thread(_piped, command, "n\n")
+    assert piped.returncode == 2
+    assert "there is no terminal to ask at: pass --yes to do it" in piped.stderr
+    code, shown = await asyncio.to_thread(_at_a_terminal, command, "n")
+    assert code == 1
+    assert lab.server in shown
+    deleted, _, kept = shown.partition("Stay, but lose a finalizer or marks:")
+    assert "Deployment gpupool-controller" in deleted
+    assert "CRD gpupools.gpu.deckhouse.io: 2 objects" in deleted
+    assert "GPUPool team-b: the finalizer" in kept
+    assert f"Node {NODE}: labels" in kept
+    assert not await is_gone(api, kinds.DEPLOYMENTS, "gpupool-controller", OURS)
+    assert not await is_gone(api, kinds.GPU_POOLS, "team-b")
+
+
+def _piped(command: list[str], answer: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, input=answer, capture_output=True, text=True, timeout=60, check=False)
+
+
+def _at_a_terminal(command: list[str], answer: str) -> tuple[int, str]:
+    """Run the command at a terminal and type the answer; the exit code and everything shown."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, close_fds=True) as process:
+        os.close(theirs)
+        shown, answered = b"", False
+        with contextlib.suppress(OSError):  # the terminal is closed at the end of the command
+            while chunk := os.read(ours, 65536):
+                shown += chunk
+                if not answered and b"Continue?" in shown:
+                    os.write(ours, f"{answer}\n".encode())
+                    answered = True
+        code = process.wait(timeout=60)
+    os.close(ours)
+    return code, shown.decode().replace("\r\n", "\n")
+
+
+def _report_says_what_was_removed(printed: str) -> None:
+    assert f"deleted ConfigMap {OURS}/gpupool-team-b" in printed
+    assert "removed the finalizer from GPUPool team-b" in printed
+    assert f"from Node {NODE}" in printed
+    assert "removed labels" in printed
 
 
 async def _ours_is_gone(api: Client) -> None:

@@ -47,6 +47,14 @@ def run(target: ClusterTarget, question: "Callable[[Client], Awaitable[T]]") -> 
     return asyncio.run(connected())
 
 
+def server_name(target: ClusterTarget) -> str:
+    """The cluster for a person: `context production (https://10.0.0.1:6443)`."""
+    from croupier.kube.client import config
+
+    chosen = config.load(target.kubeconfig, target.context)
+    return f"context {chosen.context} ({chosen.server})" if chosen.context else chosen.server
+
+
 def now() -> "datetime":
     from croupier.kube.client.clock import SystemClock
 

@@ -41,12 +41,14 @@ def uninstall(
 
     Removes webhook configurations, processes, finalizers, node labels and taints, and objects created at run
     time in its namespace. Accounts and the namespace remain (helm uninstall, kubectl delete -k); so do the
-    CRDs unless --with-crds. Can be repeated. With --check, exit code 1 if an object would block a deletion.
+    CRDs unless --with-crds. Lists everything and asks first; without a terminal it needs --yes. Can be
+    repeated. With --check, exit code 1 if an object would block a deletion.
 
     \b
     croupier uninstall --check
     croupier uninstall --dry-run
-    croupier uninstall --with-crds --yes
+    croupier uninstall --with-crds
+    croupier uninstall --yes                  without asking, for scripts
     """
     from croupier.core.installation import uninstall_plan
     from croupier.ops import uninstall as wired
@@ -67,18 +69,37 @@ def uninstall(
     if not going:
         typer.echo("Nothing to remove" + (" except the CRDs and their objects." if staying else "."))
         return
-    if not yes and sys.stdin.isatty():
-        typer.confirm(f"Remove {len(going)} items? (--dry-run lists them)", abort=True)
+    if not yes:
+        _ask(going, cluster.server_name(target))
 
     async def work(api: "Client") -> None:
         installation = Installation(api, namespace, wait)
-        await wired.clear(
-            installation, with_kinds=with_crds, told=lambda remnant: typer.echo(f"removed {remnant.where}")
-        )
+        await wired.clear(installation, with_kinds=with_crds, told=lambda remnant: typer.echo(remnant.report))
 
     cluster.run(target, work)
     kept = f" {len(staying)} CRDs and their objects remain; --with-crds removes them." if staying else ""
     typer.echo(f"Done: no object of Croupier blocks a deletion.{kept}")
+
+
+def _ask(going: "Sequence[Remnant]", server: str) -> None:
+    """List what would happen and ask; exits if the answer is no, or if there is no terminal to ask at."""
+    deleted = [remnant for remnant in going if not remnant.stays]
+    changed = [remnant for remnant in going if remnant.stays]
+    if not sys.stdin.isatty():
+        terminal.usage_error(
+            f"uninstall would delete {terminal.plural(len(deleted), 'object')} of {server} and change "
+            f"{terminal.plural(len(changed), 'object')}, and there is no terminal to ask at: pass --yes to "
+            "do it, or --dry-run to list them."
+        )
+    typer.echo(f"Cluster: {server}")
+    groups = {"Will be deleted:": deleted, "Stay, but lose a finalizer or marks:": changed}
+    for title, listed in groups.items():
+        if listed:
+            typer.echo(title)
+        for remnant in listed:
+            detail = remnant.loss if remnant.stays else remnant.what
+            typer.echo(f"  {remnant.where}: {detail}")
+    typer.confirm("Continue?", abort=True)
 
 
 def _show(going: "Sequence[Remnant]", staying: "Sequence[Remnant]", output: str) -> None:

@@ -20,6 +20,7 @@ STAGES: Final[tuple[Stage, ...]] = get_args(Stage)
 """In the order of removal."""
 MAX_NAMES: Final = 3
 """How many names a list shows."""
+_STAYING: Final = ("reservation", "pool", "node")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,21 @@ class Remnant:
     @property
     def where(self) -> str:
         return f"{self.kind} {self.name}"
+
+    @property
+    def stays(self) -> bool:
+        """The object is not deleted: it only loses Croupier's finalizer or marks."""
+        return self.stage in _STAYING
+
+    @property
+    def loss(self) -> str:
+        """What is taken from an object that stays."""
+        return self.what if self.stage == "node" else "the finalizer"
+
+    @property
+    def report(self) -> str:
+        """What was done, after it was done."""
+        return f"removed {self.loss} from {self.where}" if self.stays else f"deleted {self.where}"
 
 
 def ordered(remnants: Iterable[Remnant]) -> tuple[Remnant, ...]:
