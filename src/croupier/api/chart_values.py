@@ -41,6 +41,7 @@ def _values() -> dict[str, Any]:
         "webhook": _group(certManager=_group(enabled=_FLAG, issuer=_group(kind=_TEXT, name=_TEXT))),
         "node": _group(**_node(), **placed),
         "market": _group(**_market(), **placed),
+        "ui": _group(**_ui()),
         "bootstrap": _group(gfdImage=_IMAGE, dcgmExporterImage=_IMAGE, runtimeClassName=_TEXT),
         "resources": {"type": "object", "additionalProperties": _ANY, "required": ["default"]},
         **placed,
@@ -75,6 +76,21 @@ def _market() -> dict[str, Any]:
         "keepLatencyPeaks": _SECONDS,
         "cgroupDir": _TEXT,
         "cgroupRoot": _TEXT,
+    }
+
+
+def _ui() -> dict[str, Any]:
+    ingress = {"enabled": _FLAG, "className": _TEXT, "host": _TEXT, "annotations": _ANY, "tlsSecret": _TEXT}
+    actions = {"enum": ["cards", "pools", "reservations"]}
+    return {
+        "enabled": _FLAG,
+        "replicas": {"type": "integer", "minimum": 1},
+        "mode": {"enum": ["bearer", "token", "headers"]},
+        "actions": {"type": "array", "items": actions, "uniqueItems": True},
+        "tlsSecret": _TEXT,
+        "clientCASecret": _TEXT,
+        "sessionKeySecret": _TEXT,
+        "ingress": _group(**ingress),
     }
 
 

@@ -67,6 +67,9 @@ SUBJECT_ACCESS_REVIEWS: Final[Resource[Raw]] = Resource(
 SELF_SUBJECT_ACCESS_REVIEWS: Final[Resource[Raw]] = Resource(
     "authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", False, dict
 )
+SELF_SUBJECT_REVIEWS: Final[Resource[Raw]] = Resource(
+    "authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", False, dict
+)
 MODULE_CONFIGS: Final[Resource[Raw]] = Resource(
     "deckhouse.io", "v1alpha1", "moduleconfigs", "ModuleConfig", False, dict
 )

@@ -6,10 +6,12 @@ from datetime import datetime
 from typing import Any
 
 from croupier.api import convert_affinity, convert_pod, kinds, meta
+from croupier.api.core_v1 import Pod
 from croupier.capacity import ledger_data, rejected_pod, snapshot
 from croupier.capacity.rejected_pod import RejectedPod
 from croupier.capacity.snapshot import ClusterSnapshot
 from croupier.core.explanation import explain
+from croupier.core.explanation import what_if as simulation
 from croupier.core.explanation.explain import PlacementExplanation, PodHold, SchedulingInputs
 from croupier.core.explanation.what_if import WhatIfResult
 from croupier.core.ledger.ledger import Ledger
@@ -131,6 +133,15 @@ def _rejection_data(absent: RejectedPod) -> dict[str, Any]:
         "owner": absent.owner,
         "quota": absent.quota or None,
     }
+
+
+def what_if(
+    pod: Pod, copies: int, strategy: Strategy | None, seen: ClusterSnapshot
+) -> tuple[WhatIfResult, SchedulingInputs]:
+    """Simulate the placement of copies of a pod; without a strategy, by that of the requested pool."""
+    view = convert_pod.view(pod)
+    world = scheduling_inputs(seen, strategy or pool_strategy(seen, view.wants))
+    return simulation.simulate(view, convert_affinity.pod_needs(pod), world, copies), world
 
 
 def what_if_data(view: PodView, played: WhatIfResult, world: SchedulingInputs, count: int) -> dict[str, Any]:

@@ -41,17 +41,28 @@ def rows(seen: ClusterSnapshot) -> Iterator[ReservationRow]:
     }
     for reservation in seen.reservations:
         meta = reservation.metadata
-        yield _of_reservation(seen, reservation, by_reservation.pop((meta.namespace, meta.name), None))
+        ledger = seen.ledgers.get(reservation.spec.node_name)
+        yield of_reservation(ledger, reservation, by_reservation.pop((meta.namespace, meta.name), None))
     for holding in holdings:
         if not holding.reservation or (holding.pod.partition("/")[0], holding.reservation) in by_reservation:
             yield _of_holder(seen, holding)
 
 
-def _of_reservation(
-    seen: ClusterSnapshot, reservation: Reservation, holding: HolderSummary | None
+def holding(ledger: Ledger | None, reservation: Reservation) -> HolderSummary | None:
+    """The ledger entry of a Reservation, from the ledger of its node."""
+    meta = reservation.metadata
+    holders = ledger.reservations.items() if ledger is not None else ()
+    for holder, name in holders:
+        if ledger is not None and name == meta.name and holder.partition("/")[0] == meta.namespace:
+            return overview.holder_summary(ledger, holder)
+    return None
+
+
+def of_reservation(
+    ledger: Ledger | None, reservation: Reservation, holding: HolderSummary | None
 ) -> ReservationRow:
+    """The row of a Reservation; `ledger` is that of its node."""
     spec, status, meta = reservation.spec, reservation.status, reservation.metadata
-    ledger = seen.ledgers.get(spec.node_name)
     state: str = status.phase
     if holding is not None and status.phase == "Reserved":
         state = "Held" if holding.held else "Bound"

@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 from croupier.api import convert_pod, kinds
 from croupier.api.core_v1 import Node, Pod
 from croupier.api.gpu import GPUDevice, GPUNodeInventory, GPUPool, convert_node
-from croupier.api.mps import NodeReservation, Reservation, ledger_codec, reservation_hold
+from croupier.api.mps import Reservation, ledger_codec, reservation_hold
 from croupier.core.claims import rebuild
 from croupier.core.claims.rebuild import RebuiltLedger
 from croupier.core.ledger.finding import LedgerFinding
@@ -64,7 +64,7 @@ async def take(api: Client, now: datetime, *, with_pods: bool = False) -> Cluste
     ledgers = {
         record.metadata.name: ledger_codec.decode(record.metadata.name, record.spec) for record in records
     }
-    findings = {record.metadata.name: _findings(record) for record in records}
+    findings = {record.metadata.name: ledger_codec.findings(record.status) for record in records}
     for rebuilt in _counted(missing, bound, reservations, now):
         ledgers[rebuilt.ledger.node] = rebuilt.ledger
         findings[rebuilt.ledger.node] = rebuilt.findings
@@ -106,13 +106,6 @@ async def _all(api: Client, resource: Resource[T], selection: Selection = EVERYT
         return (await api.list(resource, selection)).items
     except NotFound:
         return []
-
-
-def _findings(record: NodeReservation) -> tuple[LedgerFinding, ...]:
-    return tuple(
-        LedgerFinding(finding.kind, finding.message, finding.card, finding.holder)
-        for finding in record.status.findings
-    )
 
 
 def _counted(

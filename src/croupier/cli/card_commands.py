@@ -3,18 +3,21 @@
 Each verb applies one change of `card_changes` and waits until the controllers have carried it out.
 """
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from croupier.cli import cards, cluster, pools, terminal
+from croupier.cli import card_preview, cards, cluster, pools, terminal
 
 if TYPE_CHECKING:
-    from croupier.api.gpu import GPUDevice
+    from croupier.api.gpu import GPUDevice, GPUNodeInventory, GPUPool
     from croupier.api.gpu.card_changes import CardChange
-    from croupier.core.model.refusal import Refusal
+    from croupier.core.explanation.card_outcomes import CardsAction
     from croupier.kube.client.api_client import Client
+    from croupier.kube.client.resource import Resource
+
+T = TypeVar("T")
 
 POLL = 0.5
 PROGRESS_AFTER = 2.0
@@ -25,12 +28,32 @@ Wait = Annotated[
     float, typer.Option("--wait", metavar="SECONDS", help="How long to wait for the change; 0 does not wait.")
 ]
 
+DryRun = Annotated[
+    bool,
+    typer.Option("--dry-run", help="Print what would happen, and write nothing. Exit code 1 if declined."),
+]
+Output = Annotated[
+    str, typer.Option("--output", "-o", metavar="text|json", help="Output format of --dry-run.")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class CommandRun:
+    """The options that all commands share."""
+
+    target: cluster.ClusterTarget
+    wait: float
+    dry_run: bool
+    output: str
+
 
 def assign(
     name: CardName,
     pool: Annotated[str, typer.Argument(metavar="POOL", help="The pool to assign the card to.")],
     *,
     wait: Wait = 30.0,
+    dry_run: DryRun = False,
+    output: Output = "text",
     kubeconfig: cluster.Kubeconfig = None,
     context: cluster.Context = None,
 ) -> None:
@@ -39,17 +62,20 @@ def assign(
     \b
     croupier assign node-1-0000-65-00-0 team-a
     croupier assign node-1/0 team-a --wait 0
+    croupier assign node-1/0 team-a --dry-run
     """
-    from croupier.api.gpu import card_changes
+    from croupier.core.explanation.card_outcomes import CardsAction
 
-    target = cluster.ClusterTarget(kubeconfig, context)
-    _apply(target, name, lambda device: card_changes.assign(device, pool), wait)
+    run = CommandRun(cluster.ClusterTarget(kubeconfig, context), wait, dry_run, output)
+    _apply(run, name, CardsAction("assign", (), pool))
 
 
 def unassign(
     name: CardName,
     *,
     wait: Wait = 30.0,
+    dry_run: DryRun = False,
+    output: Output = "text",
     kubeconfig: cluster.Kubeconfig = None,
     context: cluster.Context = None,
 ) -> None:
@@ -57,10 +83,12 @@ def unassign(
 
     \b
     croupier unassign node-1/0
+    croupier unassign node-1/0 --dry-run -o json
     """
-    from croupier.api.gpu import card_changes
+    from croupier.core.explanation.card_outcomes import CardsAction
 
-    _apply(cluster.ClusterTarget(kubeconfig, context), name, card_changes.unassign, wait)
+    run = CommandRun(cluster.ClusterTarget(kubeconfig, context), wait, dry_run, output)
+    _apply(run, name, CardsAction("unassign", ()))
 
 
 def drain(
@@ -71,6 +99,8 @@ def drain(
     ] = "",
     undo: Annotated[bool, typer.Option("--undo", help="Allow new allocations again.")] = False,
     wait: Wait = 30.0,
+    dry_run: DryRun = False,
+    output: Output = "text",
     kubeconfig: cluster.Kubeconfig = None,
     context: cluster.Context = None,
 ) -> None:
@@ -79,19 +109,21 @@ def drain(
     \b
     croupier drain node-1/0 --reason "swap the fan"
     croupier drain node-1/0 --undo
+    croupier drain node-1/0 --dry-run
     """
-    from croupier.api.gpu import card_changes
+    from croupier.core.explanation.card_outcomes import CardsAction
 
-    def change(device: "GPUDevice") -> "CardChange":
-        return card_changes.undo_drain(device) if undo else card_changes.drain(device, reason)
-
-    _apply(cluster.ClusterTarget(kubeconfig, context), name, change, wait)
+    run = CommandRun(cluster.ClusterTarget(kubeconfig, context), wait, dry_run, output)
+    _apply(run, name, CardsAction("undrain", ()) if undo else CardsAction("drain", (), reason=reason))
 
 
 def retire(
     name: CardName,
     *,
+    undo: Annotated[bool, typer.Option("--undo", help="Use the card again.")] = False,
     wait: Wait = 30.0,
+    dry_run: DryRun = False,
+    output: Output = "text",
     kubeconfig: cluster.Kubeconfig = None,
     context: cluster.Context = None,
 ) -> None:
@@ -99,39 +131,41 @@ def retire(
 
     \b
     croupier retire node-1/0
+    croupier retire node-1/0 --undo
+    croupier retire node-1/0 --dry-run
     """
-    from croupier.api.gpu import card_changes
+    from croupier.core.explanation.card_outcomes import CardsAction
 
-    _apply(cluster.ClusterTarget(kubeconfig, context), name, card_changes.retire, wait)
+    run = CommandRun(cluster.ClusterTarget(kubeconfig, context), wait, dry_run, output)
+    _apply(run, name, CardsAction("unretire" if undo else "retire", ()))
 
 
-def _apply(
-    target: cluster.ClusterTarget,
-    name: str,
-    change_of: "Callable[[GPUDevice], CardChange | Refusal]",
-    wait: float,
-) -> None:
-    from croupier.core.model.refusal import Refusal
-
-    if not 0 <= wait <= 86400:
-        terminal.usage_error(f"--wait {wait:g}: must be 0 to 86400 seconds.")
+def _apply(run: CommandRun, name: str, action: "CardsAction") -> None:
+    if not 0 <= run.wait <= 86400:
+        terminal.usage_error(f"--wait {run.wait:g}: must be 0 to 86400 seconds.")
+    terminal.check_output(run.output)
+    if run.output != "text" and not run.dry_run:
+        terminal.usage_error("--output: only --dry-run has an output format.")
 
     async def apply(api: "Client") -> bool:
-        from croupier.api import kinds
+        from croupier.api import kinds, planned_write
+        from croupier.core.model.refusal import Refusal
 
         device = cards.find((await api.list(kinds.GPU_DEVICES)).items, name)
-        change = change_of(device)
+        change = planned_write.change_of(action, device)
         if isinstance(change, Refusal):
             terminal.usage_error(f"{change}.")
         if change.counted_in:
             await pools.get_pool(api, change.counted_in)
+        if run.dry_run:
+            return await card_preview.show(api, action, device, run.output)
         await api.patch(kinds.GPU_DEVICES, device.metadata.name, {"metadata": change.patch})
-        if wait == 0:
+        if run.wait == 0:
             typer.echo(f"card {device.metadata.name}: change written, not waiting for it.")
             return True
-        return await _wait_until_done(api, device.metadata.name, change, wait)
+        return await _wait_until_done(api, device.metadata.name, change, run.wait)
 
-    if not cluster.run(target, apply):
+    if not cluster.run(run.target, apply):
         raise typer.Exit(1)
 
 
@@ -139,69 +173,51 @@ async def _wait_until_done(api: "Client", name: str, change: "CardChange", wait:
     import asyncio
 
     from croupier.api import kinds
+    from croupier.api.gpu import card_changes
 
     loop = asyncio.get_running_loop()
     begun, announced = loop.time(), False
     while True:
         device = await api.get(kinds.GPU_DEVICES, name)
-        if change.done(device) and await _is_in_pool_status(api, device, change.counted_in):
+        pool, inventory = await _objects(api, device, change)
+        if card_changes.is_complete(change, device, pool):
             typer.echo(change.done_message)
             return True
-        elapsed = loop.time() - begun
+        elapsed, why = loop.time() - begun, card_changes.pending_reason(device, pool, inventory)
         if elapsed > wait:
             typer.echo(
-                f"croupier: card {name} is not done after {wait:g} s: {await _pending_reason(api, device)}",
+                f"croupier: card {name} is not done after {wait:g} s: {why}",
                 err=True,
             )
             return False
         if elapsed > PROGRESS_AFTER and not announced:
             announced = True
             typer.echo(
-                f"Waiting up to {wait:g} s for {change.waiting_for}: {await _pending_reason(api, device)}",
+                f"Waiting up to {wait:g} s for {change.waiting_for}: {why}",
                 err=True,
             )
         await asyncio.sleep(POLL)
 
 
-async def _is_in_pool_status(api: "Client", device: "GPUDevice", pool: str) -> bool:
-    """Whether the pool's status lists the card; until then a pod that requests the pool would be refused."""
+async def _objects(
+    api: "Client", device: "GPUDevice", change: "CardChange"
+) -> "tuple[GPUPool | None, GPUNodeInventory | None]":
+    """The pool and the inventory that tell whether the change is complete; None if they do not exist."""
     from croupier.api import kinds
     from croupier.api.gpu import card_changes
 
-    if not pool:
-        return True
-    if card_changes.is_withdrawn(device):
-        return False
-    status = (await api.get(kinds.GPU_POOLS, pool)).status
-    known = device.status.inventory_id in {member.inventory_id for member in status.devices}
-    return known and status.capacity is not None and status.capacity.total > 0
+    pool, node = change.counted_in or card_changes.pool_of(device), device.status.node_name
+    counted = await _get(api, kinds.GPU_POOLS, pool)
+    inventory = await _get(api, kinds.GPU_NODE_INVENTORIES, node)
+    return counted, inventory
 
 
-async def _pending_reason(api: "Client", device: "GPUDevice") -> str:
-    """Why the change is not complete, from the conditions of the card, its pool and its node."""
-    from croupier.api import kinds, meta
-    from croupier.api.gpu import card_changes
-    from croupier.api.gpu.device import OCCUPIED
+async def _get(api: "Client", resource: "Resource[T]", name: str | None) -> "T | None":
     from croupier.kube.client.errors import NotFound
 
-    occupied = meta.condition(device.status.conditions, OCCUPIED)
-    if occupied is not None and occupied.status == "True":
-        return occupied.message or f"a pod holds it ({occupied.reason})"
-    ready = meta.condition(device.status.conditions, "ReadyForPooling")
-    if ready is not None and ready.status != "True":
-        return ready.message or ready.reason
-    if pool := card_changes.pool_of(device):
-        conditions = (await api.get(kinds.GPU_POOLS, pool)).status.conditions
-        problems = [
-            condition
-            for condition in conditions
-            if condition.type in ("Maintenance", "Misconfigured") and condition.status == "True"
-        ]
-        return problems[0].message if problems else f"the status of pool {pool} does not list it yet"
+    if not name:
+        return None
     try:
-        node = await api.get(kinds.GPU_NODE_INVENTORIES, device.status.node_name or "-")
+        return await api.get(resource, name)
     except NotFound:
-        return "no controller has processed it yet; is `croupier manager` running?"
-    pending = node.status.pools.pending
-    reasons = "; ".join(f"{item.reason} {item.pool}".strip() for item in pending)
-    return reasons or "no controller has processed it yet"
+        return None

@@ -1,7 +1,7 @@
 """`croupier doctor`: diagnose an installation and suggest remedies."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -51,7 +51,7 @@ def doctor(
         cluster.ClusterTarget(kubeconfig, context), lambda api: _run_checks(api, namespace, chosen)
     )
     if output == "json":
-        typer.echo(rendering.json(as_data(results)))
+        typer.echo(rendering.json(diagnosis.as_data(results)))
     else:
         _print(results)
     raise typer.Exit(1 if any(diagnosis.needs_action(findings) for findings in results.values()) else 0)
@@ -88,23 +88,3 @@ def _print(results: "Mapping[str, InstallationProblems]") -> None:
     passed = [name for name, findings in results.items() if not findings]
     if passed:
         typer.echo(f"No findings: {', '.join(passed)}.")
-
-
-def as_data(results: "Mapping[str, InstallationProblems]") -> dict[str, Any]:
-    from croupier.core.installation import diagnosis
-
-    return {
-        "healthy": not any(diagnosis.needs_action(findings) for findings in results.values()),
-        "checks": list(results),
-        "findings": [
-            {
-                "check": name,
-                "severity": finding.severity,
-                "where": finding.where,
-                "what": finding.what,
-                "whatToDo": finding.remedy,
-            }
-            for name, findings in results.items()
-            for finding in findings
-        ],
-    }

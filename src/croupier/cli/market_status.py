@@ -1,6 +1,6 @@
 """`croupier market status`: supply, prices and CPU limits of every node."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -39,6 +39,8 @@ def status(
     croupier market status worker-1
     croupier market status -o json | jq '.nodes[].books'
     """
+    from croupier.capacity import market_data
+
     terminal.check_output(output, ("table", "json"))
     leases = cluster.run(
         cluster.ClusterTarget(kubeconfig, context), lambda api: _leases(api, lease_namespace)
@@ -49,7 +51,7 @@ def status(
             terminal.fail(f"no market agent has run on node {node}: start `croupier market run` there.")
     now = cluster.now()
     if output == "json":
-        typer.echo(rendering.json({"nodes": [as_data(lease, now) for lease in leases]}))
+        typer.echo(rendering.json({"nodes": [market_data.as_data(lease, now) for lease in leases]}))
         return
     if not leases:
         typer.echo("No market agent is running: kubectl apply -k deployments/cpu, or `croupier market run`.")
@@ -74,40 +76,11 @@ def _node(lease: "Lease") -> str:
     return market_report.LEASE.node_of(lease)
 
 
-def _seconds_since_heartbeat(lease: "Lease", now: "datetime") -> float:
-    from datetime import datetime
-
-    try:
-        return max(0.0, (now - datetime.fromisoformat(lease.spec.renew_time)).total_seconds())
-    except ValueError:
-        return float("inf")
-
-
-def as_data(lease: "Lease", now: "datetime") -> dict[str, Any]:
-    import msgspec
-
-    from croupier.api import market_report
-    from croupier.core.model.agent_liveness import MARKET_AGENT_TIMEOUT
-
-    silent = _seconds_since_heartbeat(lease, now)
-    report = market_report.LEASE.decode(lease)
-    fields = {} if report is None else {name: getattr(report, name) for name in report.__struct_fields__}
-    data: dict[str, Any] = {
-        "node": _node(lease),
-        "alive": silent <= MARKET_AGENT_TIMEOUT,
-        "lastSeen": lease.spec.renew_time or None,
-    }
-    if not fields:
-        return data
-    names = {"dry_run": "dryRun"}
-    plain = msgspec.to_builtins({names.get(name, name): value for name, value in fields.items()})
-    return {**data, **plain, "node": data["node"]}
-
-
 def print_node(lease: "Lease", now: "datetime") -> None:
     from croupier.api import market_report
+    from croupier.capacity import market_data
 
-    silent, report = _seconds_since_heartbeat(lease, now), market_report.LEASE.decode(lease)
+    silent, report = market_data.seconds_since_heartbeat(lease, now), market_report.LEASE.decode(lease)
     typer.echo(_title(_node(lease), silent, report))
     if report is None:
         typer.echo("  Its Lease contains no report that this version can read.")

@@ -1,6 +1,6 @@
 """`croupier pools`: capacity, usage and conditions of the pools."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from croupier.kube.client.api_client import Client
 
 HEADERS = ("pool", "mode", "unit", "cards", "nodes", "total", "used", "booked", "free", "full", "state")
-PROBLEM_CONDITIONS = ("Misconfigured", "Maintenance", "CapacityLow")
-"""Conditions that report a problem when True, most severe first."""
 SHOWN = 20
 """Cards and candidates listed by `show` without --all."""
 
@@ -39,11 +37,13 @@ def pools(
     """
     if running.invoked_subcommand is not None:
         return
+    from croupier.capacity import pool_data
+
     terminal.check_output(output)
     listed = cluster.run(cluster.ClusterTarget(kubeconfig, context), _list_pools)
     listed.sort(key=lambda pool: pool.metadata.name)
     if output == "json":
-        typer.echo(rendering.json([_data(pool) for pool in listed]))
+        typer.echo(rendering.json([pool_data.as_data(pool) for pool in listed]))
     elif listed:
         tables.echo(HEADERS, [_cells(pool) for pool in listed])
     else:
@@ -64,10 +64,12 @@ def show(
     \b
     croupier pools show team-a
     """
+    from croupier.capacity import pool_data
+
     terminal.check_output(output)
     pool = cluster.run(cluster.ClusterTarget(kubeconfig, context), lambda api: get_pool(api, name))
     if output == "json":
-        typer.echo(rendering.json(_data(pool)))
+        typer.echo(rendering.json(pool_data.as_data(pool)))
         return
     for line in _details(pool, None if every else SHOWN):
         typer.echo(line)
@@ -115,26 +117,14 @@ async def _confirm(api: "Client", name: str) -> str:
     )
 
 
-def _state(pool: "GPUPool") -> str:
-    """The most severe problem with its message, or the availability of the pool."""
-    from croupier.api import meta
-
-    for kind in PROBLEM_CONDITIONS:
-        problem = meta.condition(pool.status.conditions, kind)
-        if problem is not None and problem.status == "True":
-            return f"{kind}: {problem.message or problem.reason}"
-    ready = meta.condition(pool.status.conditions, "Available")
-    if ready is None:
-        return "not reconciled yet"
-    return "Available" if ready.status == "True" else f"not available: {ready.message or ready.reason}"
-
-
 def _cells(pool: "GPUPool") -> tuple[str, ...]:
+    from croupier.capacity import pool_data
+
     status, capacity = pool.status, pool.status.capacity
     mode = (status.allocation or pool.spec.allocation).mode
     counts = (str(len(status.devices)), str(sum(1 for node in status.nodes if node.assigned_devices)))
     if capacity is None:
-        return (pool.metadata.name, mode, "", *counts, "", "", "", "", "", _state(pool))
+        return (pool.metadata.name, mode, "", *counts, "", "", "", "", "", pool_data.state(pool))
     amounts = (capacity.total, capacity.used, capacity.booked, capacity.available)
     full = tables.bar(capacity.used + capacity.booked, capacity.total, width=10)
     return (
@@ -144,13 +134,15 @@ def _cells(pool: "GPUPool") -> tuple[str, ...]:
         *counts,
         *map(str, amounts),
         full,
-        _state(pool),
+        pool_data.state(pool),
     )
 
 
 def _details(pool: "GPUPool", shown: int | None) -> list[str]:
+    from croupier.capacity import pool_data
+
     status, capacity = pool.status, pool.status.capacity
-    lines = [f"{pool.metadata.name}: {_state(pool)}"]
+    lines = [f"{pool.metadata.name}: {pool_data.state(pool)}"]
     if capacity is not None:
         lines.append(
             f"  {capacity.available} of {capacity.total} {capacity.unit or 'units'} free,"
@@ -169,13 +161,3 @@ def _details(pool: "GPUPool", shown: int | None) -> list[str]:
     lines += [f"  candidate {card.inventory_id}: {card.reason}" for card in status.candidates[:shown]]
     longest = max(len(status.devices), len(status.nodes), len(status.candidates))
     return lines if shown is None or longest <= shown else [*lines, "  … use --all to list all"]
-
-
-def _data(pool: "GPUPool") -> dict[str, Any]:
-    import msgspec
-
-    return {
-        "pool": pool.metadata.name,
-        "spec": msgspec.to_builtins(pool.spec),
-        "status": msgspec.to_builtins(pool.status),
-    }

@@ -10,7 +10,6 @@ from croupier.cli import explain as explaining
 from croupier.cli.terminal import STRATEGIES
 
 if TYPE_CHECKING:
-    from croupier.api.core_v1 import Pod
     from croupier.core.explanation.explain import SchedulingInputs
     from croupier.core.explanation.what_if import WhatIfResult
     from croupier.core.model.pod_view import PodView
@@ -46,79 +45,27 @@ def what_if(
     croupier what-if -f job.yaml --count 16 --strategy BinPack
     kubectl get deployment trainer -o yaml | croupier what-if -f -
     """
-    from croupier.capacity import pod_explanation
+    from croupier.api import pod_manifest
+    from croupier.capacity import pod_explanation, snapshot
+    from croupier.core.model.refusal import Refusal
 
     terminal.check_output(output)
     if not 1 <= count <= MAX_COPIES:
         terminal.usage_error(f"--count {count}: must be 1 to {MAX_COPIES}.")
     terminal.check_choice("--strategy", strategy, STRATEGIES)
-    pod = _pod(filename, namespace)
-    view = _view(pod, filename)
-    played, world = _simulate(
-        pod, view, cluster.ClusterTarget(kubeconfig, context), count=count, strategy=strategy
-    )
+    pod = manifest.pod(filename, namespace)
+    view = pod_manifest.schedulable(pod)
+    if isinstance(view, Refusal):
+        manifest.refuse(filename, view)
+    target = cluster.ClusterTarget(kubeconfig, context)
+    seen = cluster.run(target, lambda api: snapshot.take(api, cluster.now()))
+    chosen: Any = strategy
+    played, world = pod_explanation.what_if(pod, count, chosen, seen)
     if output == "json":
         typer.echo(rendering.json(pod_explanation.what_if_data(view, played, world, count)))
     else:
         print_text(view, played, world, count)
     raise typer.Exit(0 if played.stopped is None else 1)
-
-
-def _pod(path: Path, namespace: str | None) -> "Pod":
-    import msgspec
-
-    from croupier.api.core_v1 import Pod
-    from croupier.kube.client import codec
-    from croupier.kube.client.errors import Undecodable
-
-    data = manifest.read(path)
-    meta = data["metadata"]
-    meta = {"name": "pod", **meta, "uid": "what-if"}
-    meta["namespace"] = namespace or meta.get("namespace") or "default"
-    try:
-        return codec.decode(Pod, msgspec.json.encode({"metadata": meta, "spec": _quantities(data["spec"])}))
-    except (Undecodable, msgspec.MsgspecError, TypeError) as error:
-        terminal.usage_error(f"-f {path}: not a valid pod: {error}.")
-
-
-def _quantities(spec: Any) -> Any:
-    """Convert unquoted quantities such as `nvidia.com/gpu: 2` to strings, as the API server does."""
-    if isinstance(spec, dict):
-        return {
-            key: {name: _text(amount) for name, amount in value.items()}
-            if key in ("limits", "requests", "overhead") and isinstance(value, dict)
-            else _quantities(value)
-            for key, value in spec.items()
-        }
-    return [_quantities(item) for item in spec] if isinstance(spec, list) else spec
-
-
-def _text(amount: Any) -> Any:
-    return str(amount) if isinstance(amount, int | float) and not isinstance(amount, bool) else amount
-
-
-def _view(pod: "Pod", path: Path) -> "PodView":
-    from croupier.api import convert_pod
-
-    view = convert_pod.view(pod)
-    if view.trouble:
-        terminal.usage_error(f"-f {path}: {view.trouble}.")
-    if view.node:
-        terminal.usage_error(f"-f {path}: the pod sets spec.nodeName ({view.node}), so it is not scheduled.")
-    return view
-
-
-def _simulate(
-    pod: "Pod", view: "PodView", target: cluster.ClusterTarget, *, count: int, strategy: str | None
-) -> "tuple[WhatIfResult, SchedulingInputs]":
-    from croupier.api import convert_affinity
-    from croupier.capacity import pod_explanation, snapshot
-    from croupier.core.explanation import what_if
-
-    seen = cluster.run(target, lambda api: snapshot.take(api, cluster.now()))
-    chosen: Any = strategy or pod_explanation.pool_strategy(seen, view.wants)
-    world = pod_explanation.scheduling_inputs(seen, chosen)
-    return what_if.simulate(view, convert_affinity.pod_needs(pod), world, count), world
 
 
 def print_text(view: "PodView", played: "WhatIfResult", world: "SchedulingInputs", count: int) -> None:

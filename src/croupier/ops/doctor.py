@@ -6,7 +6,7 @@ Nothing is written: the pod that tests the webhook is created with dryRun.
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from importlib import metadata
-from typing import Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
@@ -55,6 +55,12 @@ async def connect_to(api: Client, namespace: str) -> Installation:
     """Raises if the API server is unreachable, so that this is one error and not one per check."""
     await api.raw(ApiRequest("GET", "/version"))
     return Installation(api, namespace, list_once=True)
+
+
+async def run_all(api: Client, namespace: str) -> dict[str, Any]:
+    """All checks, in the JSON of `croupier doctor -o json`."""
+    installation = await connect_to(api, namespace)
+    return diagnosis.as_data({name: await run_check(installation, name) for name in CHECKS})
 
 
 async def run_check(cluster: Installation, check: str) -> InstallationProblems:
@@ -192,7 +198,9 @@ def _key(pod: Raw) -> str:
 
 
 async def _rights(cluster: Installation) -> InstallationProblems:
-    return diagnosis_cluster.permissions(await doctor_permissions.missing(cluster.api, cluster.namespace))
+    missing = await doctor_permissions.missing(cluster.api, cluster.namespace)
+    excess = await doctor_permissions.excess(cluster.api, cluster.namespace)
+    return (*diagnosis_cluster.permissions(missing), *diagnosis_cluster.excess_permissions(excess))
 
 
 async def _plugins(cluster: Installation) -> InstallationProblems:

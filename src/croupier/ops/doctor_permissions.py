@@ -1,4 +1,5 @@
-"""Checks with SubjectAccessReviews that each service account has the permissions its process needs.
+"""Checks with SubjectAccessReviews that each service account has the permissions its process needs, and that
+the account of the page has no permission to write.
 
 permissions.json is generated from the RBAC of the chart (tools/chart.py): all that the chart grants to an
 account by roles of its own, whatever its values are; about 160 reviews. A service account that does not exist
@@ -14,12 +15,13 @@ import msgspec
 
 from croupier.api import kinds
 from croupier.core.cards.lifecycle import LEDGER
-from croupier.core.installation.diagnosis_cluster import MissingPermission
+from croupier.core.installation.diagnosis_cluster import ExcessPermission, MissingPermission
 from croupier.kube.client import concurrency
 from croupier.kube.client.api_client import Client, Selection
 from croupier.kube.client.resource import Raw
 
 AT_ONCE: Final = 8
+PAGE_ACCOUNT: Final = "croupier-ui"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,19 @@ class RequiredPermission:
     """Limited to one object."""
 
 
+_WRITES: Final = ("create", "update", "patch", "delete")
+NOT_FOR_PAGE: Final = (
+    RequiredPermission(_WRITES, "pods", here=True),
+    RequiredPermission(_WRITES, "secrets", here=True),
+    RequiredPermission(_WRITES, "nodes"),
+    RequiredPermission(_WRITES, "gpudevices", "gpu.deckhouse.io"),
+    RequiredPermission(_WRITES, "gpupools", "gpu.deckhouse.io"),
+    RequiredPermission(_WRITES, "reservations", "mps.nvidia.com", here=True),
+    RequiredPermission(_WRITES, "nodereservations", "mps.nvidia.com"),
+)
+"""What the page must not do under its own account."""
+
+
 def required(accounts: Collection[str]) -> dict[str, tuple[RequiredPermission, ...]]:
     """The permissions of the existing accounts; the ledger's account implies the CRD capacity manager."""
     text = resources.files("croupier.ops").joinpath("permissions.json").read_bytes()
@@ -44,10 +59,7 @@ def required(accounts: Collection[str]) -> dict[str, tuple[RequiredPermission, .
 
 
 async def missing(api: Client, namespace: str) -> list[MissingPermission]:
-    accounts = {
-        item["metadata"]["name"]
-        for item in (await api.list(kinds.SERVICE_ACCOUNTS, Selection(namespace))).items
-    }
+    accounts = await _accounts(api, namespace)
 
     async def check(account: str, right: RequiredPermission, verb: str) -> MissingPermission | None:
         review = await api.create(kinds.SUBJECT_ACCESS_REVIEWS, _review(account, right, verb, namespace))
@@ -68,6 +80,27 @@ async def missing(api: Client, namespace: str) -> list[MissingPermission]:
         for missing in await concurrency.gather_limited(checks, at_once=AT_ONCE)
         if missing is not None
     ]
+
+
+async def excess(api: Client, namespace: str) -> list[ExcessPermission]:
+    """What the account of the page may write, in the whole cluster or in Croupier's namespace."""
+    if PAGE_ACCOUNT not in await _accounts(api, namespace):
+        return []
+
+    async def check(right: RequiredPermission, verb: str) -> ExcessPermission | None:
+        review = await api.create(kinds.SUBJECT_ACCESS_REVIEWS, _review(PAGE_ACCOUNT, right, verb, namespace))
+        status = review["status"]
+        if not status["allowed"]:
+            return None
+        return ExcessPermission(PAGE_ACCOUNT, verb, _describe(right, namespace), status.get("reason", ""))
+
+    checks = [check(right, verb) for right in NOT_FOR_PAGE for verb in right.verbs]
+    return [right for right in await concurrency.gather_limited(checks, at_once=AT_ONCE) if right is not None]
+
+
+async def _accounts(api: Client, namespace: str) -> set[str]:
+    listed = await api.list(kinds.SERVICE_ACCOUNTS, Selection(namespace))
+    return {account["metadata"]["name"] for account in listed.items}
 
 
 def _review(account: str, right: RequiredPermission, verb: str, namespace: str) -> Raw:

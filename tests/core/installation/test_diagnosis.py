@@ -15,6 +15,7 @@ from croupier.core.installation.diagnosis import (
     WorkloadStatus,
 )
 from croupier.core.installation.diagnosis_cluster import (
+    ExcessPermission,
     MissingPermission,
     NodeResources,
     PoolConditions,
@@ -243,6 +244,20 @@ def test_pools_settings_and_permissions():
         [MissingPermission("a", "list", "pods"), MissingPermission("a", "watch", "pods")]
     )
     assert [right.what for right in rights] == ["it may not list, watch pods"]
+
+
+def test_an_account_that_must_not_write_is_an_error_for_each_binding():
+    binding = 'RBAC: allowed by ClusterRoleBinding "oops"'
+    found = [
+        ExcessPermission("croupier-ui", "patch", "nodes", binding),
+        ExcessPermission("croupier-ui", "delete", "pods", binding),
+        ExcessPermission("croupier-ui", "create", "secrets", "RBAC: another"),
+    ]
+    problems = diagnosis_cluster.excess_permissions(found)
+
+    assert summary(problems) == [("error", "ServiceAccount croupier-ui")] * 2
+    assert any("delete pods, patch nodes" in problem.what and "oops" in problem.what for problem in problems)
+    assert diagnosis_cluster.excess_permissions([]) == ()
 
 
 def test_notes_need_no_action_and_errors_come_first():

@@ -10,6 +10,8 @@ from typing import Any
 
 from croupier.api import meta
 from croupier.api.gpu.device import DRAIN, IGNORE, OCCUPIED, GPUDevice
+from croupier.api.gpu.node import GPUNodeInventory
+from croupier.api.gpu.pool import GPUPool
 from croupier.core.model.refusal import Refusal
 from croupier.core.pools.assignment import ASSIGNMENT
 
@@ -80,6 +82,17 @@ def retire(device: GPUDevice) -> CardChange:
     )
 
 
+def undo_retire(device: GPUDevice) -> CardChange:
+    return CardChange(
+        {"labels": {IGNORE: None}},
+        lambda card: (
+            IGNORE not in card.metadata.labels and not meta.is_true(card.status.conditions, "Ignored")
+        ),
+        f"card {device.metadata.name} to be usable again",
+        f"card {device.metadata.name} is usable again; assign it to a pool.",
+    )
+
+
 def pool_of(device: GPUDevice) -> str:
     return device.status.pool_ref.name if device.status.pool_ref is not None else ""
 
@@ -87,3 +100,44 @@ def pool_of(device: GPUDevice) -> str:
 def is_withdrawn(device: GPUDevice) -> bool:
     occupied = meta.condition(device.status.conditions, OCCUPIED)
     return occupied is not None and occupied.reason == "Withdrawn"
+
+
+def is_complete(change: CardChange, device: GPUDevice, pool: GPUPool | None) -> bool:
+    """Whether the controllers have carried out the change; `pool` is the pool `counted_in`."""
+    return change.done(device) and (not change.counted_in or is_in_pool_status(device, pool))
+
+
+def is_in_pool_status(device: GPUDevice, pool: GPUPool | None) -> bool:
+    """Whether the pool's status lists the card; until then a pod that requests the pool would be refused."""
+    if pool is None or is_withdrawn(device):
+        return False
+    status = pool.status
+    known = device.status.inventory_id in {member.inventory_id for member in status.devices}
+    return known and status.capacity is not None and status.capacity.total > 0
+
+
+def pending_reason(device: GPUDevice, pool: GPUPool | None, inventory: GPUNodeInventory | None) -> str:
+    """Why a change is not complete, from the conditions of the card, its pool and its node."""
+    occupied = meta.condition(device.status.conditions, OCCUPIED)
+    if occupied is not None and occupied.status == "True":
+        return occupied.message or f"a pod holds it ({occupied.reason})"
+    ready = meta.condition(device.status.conditions, "ReadyForPooling")
+    if ready is not None and ready.status != "True":
+        return ready.message or ready.reason
+    if name := pool_of(device):
+        return _pool_problem(pool) or f"the status of pool {name} does not list it yet"
+    if inventory is None:
+        return "no controller has processed it yet; is `croupier manager` running?"
+    pending = inventory.status.pools.pending
+    reasons = "; ".join(f"{item.reason} {item.pool}".strip() for item in pending)
+    return reasons or "no controller has processed it yet"
+
+
+def _pool_problem(pool: GPUPool | None) -> str:
+    conditions = pool.status.conditions if pool is not None else ()
+    problems = (
+        condition.message
+        for condition in conditions
+        if condition.type in ("Maintenance", "Misconfigured") and condition.status == "True"
+    )
+    return next(problems, "")

@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
 from croupier.api.mps import ledger as wire
-from croupier.api.mps.ledger import NEVER, NodeReservationSpec
+from croupier.api.mps.ledger import NEVER, NodeReservationSpec, NodeReservationStatus
+from croupier.core.ledger.finding import LedgerFinding
 from croupier.core.ledger.ledger import Ledger
 from croupier.core.model.card import LedgerCard, MigSlot
 from croupier.core.model.card_request import WHOLE_CARD
@@ -22,6 +23,14 @@ def decode(node: str, spec: NodeReservationSpec) -> Ledger:
         tuple(_decode_card(card) for card in spec.cards),
         {holder: _decode_expiry(text) for holder, text in spec.held.items()},
         spec.reservations,
+    )
+
+
+def findings(status: NodeReservationStatus) -> tuple[LedgerFinding, ...]:
+    """The findings of the last audit."""
+    return tuple(
+        LedgerFinding(finding.kind, finding.message, finding.card, finding.holder)
+        for finding in status.findings
     )
 
 

@@ -43,6 +43,25 @@ def needs_action(complaints: Iterable[InstallationProblem]) -> bool:
     return any(complaint.severity != "note" for complaint in complaints)
 
 
+def as_data(results: Mapping[str, InstallationProblems]) -> dict[str, Any]:
+    """The problems by check, as `croupier doctor -o json` prints them."""
+    return {
+        "healthy": not any(needs_action(problems) for problems in results.values()),
+        "checks": list(results),
+        "findings": [
+            {
+                "check": name,
+                "severity": problem.severity,
+                "where": problem.where,
+                "what": problem.what,
+                "whatToDo": problem.remedy,
+            }
+            for name, problems in results.items()
+            for problem in problems
+        ],
+    }
+
+
 def ordered(complaints: Iterable[InstallationProblem]) -> InstallationProblems:
     """Worst first."""
     return tuple(

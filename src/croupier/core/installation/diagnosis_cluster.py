@@ -259,3 +259,29 @@ def permissions(lacking: Sequence[MissingPermission]) -> InstallationProblems:
         )
         for (account, resource), names in sorted(verbs.items())
     )
+
+
+@dataclass(frozen=True, slots=True)
+class ExcessPermission:
+    """A permission that an account must not have; `reason` names the binding that grants it."""
+
+    account: str
+    verb: str
+    resource: str
+    reason: str = ""
+
+
+def excess_permissions(found: Sequence[ExcessPermission]) -> InstallationProblems:
+    """One problem per account and binding: these accounts only read."""
+    granted: dict[tuple[str, str], list[str]] = {}
+    for right in found:
+        granted.setdefault((right.account, right.reason), []).append(f"{right.verb} {right.resource}")
+    return tuple(
+        InstallationProblem(
+            "error",
+            f"it may {diagnosis.join_names(rights)}, but it must not write ({reason or 'no reason given'})",
+            f"ServiceAccount {account}",
+            "remove that binding, or the rule from its role; the page writes as its viewer, never by itself",
+        )
+        for (account, reason), rights in sorted(granted.items())
+    )

@@ -82,12 +82,16 @@ def _sum(ledger: Ledger, *modes: str) -> FreeOfTotal:
 def holder_summaries(ledger: Ledger) -> Iterator[HolderSummary]:
     """All holders, sorted by name."""
     for holder in sorted(ledger.holders()):
-        yield HolderSummary(
-            pod=holder_names.pod_key(holder),
-            uid=holder_names.uid(holder),
-            node=ledger.node,
-            grant=ledger.grant(holder),
-            held=holder in ledger.held,
-            until=ledger.held.get(holder),
-            reservation=ledger.reservations.get(holder, ""),
-        )
+        yield holder_summary(ledger, holder)
+
+
+def holder_summary(ledger: Ledger, holder: str) -> HolderSummary:
+    return HolderSummary(
+        pod=holder_names.pod_key(holder),
+        uid=holder_names.uid(holder),
+        node=ledger.node,
+        grant=ledger.grant(holder),
+        held=holder in ledger.held,
+        until=ledger.held.get(holder),
+        reservation=ledger.reservations.get(holder, ""),
+    )

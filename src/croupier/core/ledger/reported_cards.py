@@ -152,7 +152,7 @@ def _shared(card: LedgerCard, device: ReportedCard, sharing: Sharing) -> LedgerC
 def _mig_card(card: LedgerCard, device: ReportedCard, sharing: Sharing) -> LedgerCard:
     """A MIG card, unhealthy if its slots do not match the pool; the pool's layout if they are unknown."""
     if device.cut is None:
-        return _with_slots(card, _planned_slots(device, sharing))
+        return _with_slots(card, planned_slots(device, sharing))
     profiles = Counter(slot.profile for slot in device.cut)
     right = pool_sharing.is_partitioned_as(profiles, sharing, device.fits)
     return _with_slots(card if right else replace(card, healthy=False), device.cut)
@@ -187,7 +187,7 @@ def _with_plugin_slots(
     return [*whole, *sliced]
 
 
-def _planned_slots(device: ReportedCard, sharing: Sharing) -> tuple[MigSlot, ...]:
+def planned_slots(device: ReportedCard, sharing: Sharing) -> tuple[MigSlot, ...]:
     """The pool's MIG layout on this card, largest devices first; empty if it does not fit or is unknown."""
     layout = sharing.layout or ((sharing.profile, device.fits.get(sharing.profile, 0)),)
     pieces = [(_size(profile, device.fits), profile) for profile, number in layout for _ in range(number)]
