@@ -1,6 +1,6 @@
 """An HTTP server in the process's event loop: plain, with TLS, or with mutual TLS. `process` handles signals.
 
-With `TLS` the certificate comes from files, and a client needs a certificate of the given authority. With
+With `TLS` the certificate comes from files; if an authority is given, clients need a certificate of it. With
 `RotatingCertificate` the certificate is set by its owner, and clients are not authenticated. Both are
 replaced without a restart: new connections get the new certificate, open ones continue.
 """
@@ -56,11 +56,19 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class TLS:
-    """The server's certificate and key, and the authority that signs client certificates."""
+    """The server's certificate and key, and the authority that signs client certificates.
+
+    Without an authority clients are not authenticated.
+    """
 
     certificate: Path
     key: Path
-    client_authority: Path
+    client_authority: Path | None = None
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        named = (self.certificate, self.key, self.client_authority)
+        return tuple(path for path in named if path is not None)
 
 
 class RotatingCertificate:
@@ -197,14 +205,8 @@ def _listener(address: Address) -> socket.socket:
 
 
 def _context(tls: TLS) -> ssl.SSLContext:
-    context = _mutual_tls_context()
-    _load(context, tls)
-    return context
-
-
-def _mutual_tls_context() -> ssl.SSLContext:
     context = _server_context()
-    context.verify_mode = ssl.CERT_REQUIRED
+    _load(context, tls)
     return context
 
 
@@ -217,11 +219,13 @@ def _server_context() -> ssl.SSLContext:
 def _load(context: ssl.SSLContext, tls: TLS) -> None:
     """Tried on a new context first: a partly failed load would leave a certificate without its key."""
     try:
-        for target in (_mutual_tls_context(), context):
+        for target in (_server_context(), context):
             target.load_cert_chain(tls.certificate, tls.key)
-            target.load_verify_locations(tls.client_authority)
+            if tls.client_authority is not None:
+                target.load_verify_locations(tls.client_authority)
+                target.verify_mode = ssl.CERT_REQUIRED
     except (OSError, ssl.SSLError) as bad:
-        files = f"{tls.certificate}, {tls.key} and {tls.client_authority}"
+        files = ", ".join(map(str, tls.files))
         raise BadCertificate(f"cannot load the TLS files {files}: {bad}") from bad
 
 
@@ -259,5 +263,4 @@ async def _renew(tls: TLS, context: ssl.SSLContext) -> None:
 
 
 def _mtimes(tls: TLS) -> tuple[int, ...]:
-    files = (tls.certificate, tls.key, tls.client_authority)
-    return tuple(file.stat().st_mtime_ns if file.exists() else 0 for file in files)
+    return tuple(file.stat().st_mtime_ns if file.exists() else 0 for file in tls.files)
