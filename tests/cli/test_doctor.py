@@ -152,6 +152,25 @@ def test_an_unreachable_cluster_is_reported_in_one_sentence(cluster, tmp_path):
     assert len(answer.err.splitlines()) == 1
 
 
+async def test_a_page_that_may_write_is_found(api, cluster, namespace):
+    """The account of the page reads; a right to write was granted by mistake."""
+    command = ("doctor", "-n", namespace, "--only", "rbac", "-o", "json")
+    account = f"{namespace}:croupier-ui"
+    cluster.kubectl("create", "serviceaccount", "croupier-ui", "-n", namespace)
+    before = croupier(*command, kubeconfig=cluster.kubeconfig)
+    cluster.kubectl("create", "role", "oops", "--verb=get,patch", "--resource=pods", "-n", namespace)
+    cluster.kubectl(
+        "create", "rolebinding", "oops", "--role=oops", f"--serviceaccount={account}", "-n", namespace
+    )
+    after = croupier(*command, kubeconfig=cluster.kubeconfig)
+
+    where = "ServiceAccount croupier-ui"
+    assert "must not write" not in messages(before, where)
+    assert "it may not get, list, watch gpudevices.gpu.deckhouse.io" in messages(before, where)
+    assert f"it may patch pods in {namespace}, but it must not write" in messages(after, where)
+    assert 'RoleBinding "oops' in messages(after, where)
+
+
 async def test_an_unavailable_webhook_is_found(api, cluster, namespace):
     port, health = free_ports(2)
     webhook = await asyncio.create_subprocess_exec(

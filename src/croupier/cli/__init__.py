@@ -28,6 +28,7 @@ from croupier.cli import (
     reservations,
     scheduler_config,
     settings,
+    ui,
     uninstall,
     version,
     webhook,
@@ -57,6 +58,7 @@ app.command("unassign", rich_help_panel="Cards and pools")(card_commands.unassig
 app.command("drain", rich_help_panel="Cards and pools")(card_commands.drain)
 app.command("retire", rich_help_panel="Cards and pools")(card_commands.retire)
 app.add_typer(market.app, name="market", rich_help_panel="CPU limits")
+app.command("ui", rich_help_panel="Allocation")(ui.ui)
 app.command("manager", rich_help_panel="Processes")(manager.manager)
 app.command("extender", rich_help_panel="Processes")(extender.extender)
 app.command("node", rich_help_panel="Processes")(node.node)
