@@ -1,0 +1,15 @@
+// The pages that are not part of the shell: one file, fetched when the first of them is opened.
+
+export { AuditPage } from './audit.tsx'
+export { ConfirmPage } from './confirm.tsx'
+export { HistoryBanner, HistoryPage } from './history.tsx'
+export { LoginPage } from './login.tsx'
+export { MarketNodePage } from './market-node.tsx'
+export { MarketPage } from './market.tsx'
+export { MePage } from './me.tsx'
+export { PodPage } from './pod.tsx'
+export { PoolPage } from './pool.tsx'
+export { PoolsPage } from './pools.tsx'
+export { ReservationsPage } from './reservations.tsx'
+export { WaitingPage } from './waiting.tsx'
+export { WhatIfPage } from './whatif.tsx'
