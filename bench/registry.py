@@ -15,6 +15,7 @@ from bench import (
     place,
     reconcile,
     sync,
+    ui,
 )
 from bench.env import BenchEnv
 from bench.figures import Figure
@@ -48,6 +49,7 @@ OWN_CLUSTER_BENCHES: Final[Mapping[str, Bench[BenchEnv]]] = {
     "admission": Bench(admission.cost, 4),
     "discover": Bench(discover.fleet, 16),
     "market": Bench(market.cost, 0.2),
+    "ui": Bench(ui.page, 17),
 }
 """Benchmarks that start their own cluster."""
 

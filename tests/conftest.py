@@ -20,6 +20,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--prove-full", action="store_true", help="run the proofs at full size (make prove)")
+    parser.addoption(
+        "--write-screenshots", action="store_true", help="write the screenshots of the documentation again"
+    )
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run files with a SECONDS constant first, the longest at the beginning.

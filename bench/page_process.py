@@ -1,0 +1,133 @@
+"""`croupier ui` as a process, and Chromium to open it, for the benchmark and the tests of the page."""
+
+import asyncio
+import contextlib
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from playwright.async_api import Browser, async_playwright
+
+from croupier_lab import ports
+
+CHROMIUM: Final = "chromium"
+ARGUMENTS: Final = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+COMMAND: Final = (sys.executable, "-m", "croupier.cli", "ui")
+LOOPBACK: Final = "127.0.0.1"
+START_TIMEOUT: Final = 60.0
+STOP_TIMEOUT: Final = 15.0
+POLL: Final = 0.05
+
+
+class PageError(Exception):
+    """The page cannot be served or opened; the message says why."""
+
+
+def obstacle() -> str | None:
+    """Why no browser can be started; None if there is one."""
+    if shutil.which(CHROMIUM) is None:
+        return "chromium is not installed: run `apt-get install chromium` to open the page"
+    return None
+
+
+@contextlib.asynccontextmanager
+async def chromium() -> AsyncIterator[Browser]:
+    if reason := obstacle():
+        raise PageError(reason)
+    async with async_playwright() as playwright:
+        program = shutil.which(CHROMIUM)
+        browser = await playwright.chromium.launch(executable_path=program, args=list(ARGUMENTS))
+        try:
+            yield browser
+        finally:
+            await browser.close()
+
+
+@dataclass
+class PageProcess:
+    """`croupier ui` on one port, which it keeps when it is started again."""
+
+    kubeconfig: Path
+    log: Path
+    options: Sequence[str] = ()
+    port: int = 0
+    health: int = 0
+    process: subprocess.Popen[bytes] | None = None
+    link: str = ""
+    """The address that the process printed."""
+
+    @property
+    def origin(self) -> str:
+        return f"http://{LOOPBACK}:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        if self.process is None:
+            raise PageError("croupier ui does not run.")
+        return self.process.pid
+
+    async def start(self) -> None:
+        if not self.port:
+            self.port, self.health = ports.free(2, chance=random.Random())  # noqa: S311 (ports, no secret)
+        begin = self.log.stat().st_size if self.log.exists() else 0
+        with self.log.open("ab") as output:
+            self.process = subprocess.Popen(  # noqa: ASYNC220 (starting does not wait)
+                self._command(),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "XDG_STATE_HOME": str(self.log.parent), "COLUMNS": "400"},
+            )
+        deadline = time.monotonic() + START_TIMEOUT
+        while not (link := self._printed(begin)):
+            if time.monotonic() > deadline:
+                raise PageError(f"croupier ui printed no address within {START_TIMEOUT:g} seconds.")
+            await asyncio.sleep(POLL)
+        self.link = link
+
+    def _command(self) -> list[str]:
+        return [
+            *COMMAND,
+            f"--kubeconfig={self.kubeconfig}",
+            f"--listen={LOOPBACK}:{self.port}",
+            f"--health={LOOPBACK}:{self.health}",
+            "--no-open",
+            *self.options,
+        ]
+
+    def _printed(self, begin: int) -> str:
+        text = self.log.read_bytes()[begin:].decode(errors="replace")
+        if self.process is not None and self.process.poll() is not None:
+            raise PageError(f"croupier ui ended: {text[-2000:]}")
+        found = re.search(rf"http://{LOOPBACK}:{self.port}[^\s\"',]*", text)
+        return found[0].rstrip(".,") if found else ""
+
+    async def stop(self, *, kill: bool = False) -> None:
+        if self.process is None:
+            return
+        process, self.process = self.process, None
+        if kill:
+            process.kill()
+        else:
+            process.terminate()
+        try:
+            await asyncio.to_thread(process.wait, STOP_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            await asyncio.to_thread(process.wait)
