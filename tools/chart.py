@@ -43,15 +43,24 @@ SERVICES: Final = {GFD: "GFD_IMAGE", DCGM: "DCGM_EXPORTER_IMAGE"}
 PERMISSIONS: Final = "src/croupier/ops/permissions.json"
 CAPACITY_MANAGERS: Final = {"InMemory": "false", "CRD": "true"}
 """The capacity managers, and the value of settings.highAvailability that selects each."""
-WITHOUT_OPTIONS: Final = ("--set=webhook.certManager.enabled=true", "--set=scheduler.enabled=false")
-"""Values with which the chart grants only what every installation needs: no own CA, no second scheduler."""
+CHECKED_OPTIONS: Final = (
+    "--set=webhook.certManager.enabled=true",
+    "--set=scheduler.enabled=false",
+    "--set=ui.enabled=true",
+)
+"""Values with which the chart grants every account what it needs at least: no own CA, no second scheduler."""
 KUBERNETES: Final = "1.36.0"
 """The Kubernetes version for which the plain manifests are rendered."""
 DIGEST_HEADER: Final = "# rendered from charts/croupier (make generate), digest "
 COPIED: Final = "# copied from {source} by make generate\n"
 GENERATED: Final = "# Written by make generate.\n"
 LONG: Final = 80
-MONITORING: Final = ("prometheus-rule.yaml", "pod-monitors.yaml", "dashboard.json")
+MONITORING: Final = (
+    "prometheus-rule.yaml",
+    "pod-monitors.yaml",
+    "dashboard.json",
+    "dashboard-utilisation.json",
+)
 
 CONFIGURATIONS: Final = """\
 # The output of `croupier webhook-config`. croupier webhook sets and updates the CA bundle; applying this file
@@ -196,7 +205,7 @@ def _permissions(root: Path, render: Callable[..., str], current: str) -> str:
     """By capacity manager and service account, one permission on a line."""
     granted = {
         manager: _granted(
-            yaml.safe_load_all(render(root, f"--set=settings.highAvailability={value}", *WITHOUT_OPTIONS))
+            yaml.safe_load_all(render(root, f"--set=settings.highAvailability={value}", *CHECKED_OPTIONS))
         )
         for manager, value in CAPACITY_MANAGERS.items()
     }

@@ -1,12 +1,14 @@
 """Monitoring objects of deployments/monitoring and of the chart.
 
-tests/install/test_scenario.py checks the panels of the dashboard with running processes.
+tests/install/test_scenario.py checks the panels of the dashboards with running processes.
 """
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from tests.deployments import test_alerts
@@ -15,8 +17,10 @@ from tests.install import rendering
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "deployments/monitoring"
-DASHBOARD = json.loads((FOLDER / "dashboard.json").read_text())
-PANELS = [item for item in DASHBOARD["panels"] if item["type"] != "row"]
+DASHBOARDS: dict[str, dict[str, Any]] = {
+    "croupier.json": json.loads((FOLDER / "dashboard.json").read_text()),
+    "croupier-utilisation.json": json.loads((FOLDER / "dashboard-utilisation.json").read_text()),
+}
 OPERATOR = "monitoring.coreos.com/v1/PrometheusRule"
 
 
@@ -37,13 +41,13 @@ def test_kustomize_creates_the_dashboard_config_map(cluster):
     shown = made["ConfigMap", "croupier-dashboard"]
 
     assert shown["metadata"]["labels"]["grafana_dashboard"] == "1"
-    assert json.loads(shown["data"]["croupier.json"]) == DASHBOARD
+    assert {name: json.loads(text) for name, text in shown["data"].items()} == DASHBOARDS
     assert {kind for kind, _ in made} == {"ConfigMap", "PodMonitor", "PrometheusRule"}
 
 
 def test_every_process_is_scraped_once():
-    pods = rendering.pods(rendered("settings.capacityManager=CRD")).values()
-    assert len(pods) >= 9
+    pods = rendering.pods(rendered("settings.capacityManager=CRD", "ui.enabled=true")).values()
+    assert len(pods) >= 10
     for pod in pods:
         labels = pod["metadata"]["labels"]
         matching = [item for item in monitors() if selects(item["spec"]["selector"], labels)]
@@ -88,10 +92,18 @@ def test_the_default_rules_are_the_tested_rules():
     assert rule["spec"]["groups"] == test_alerts.RULES
 
 
-def test_panels_have_unique_ids_and_do_not_overlap():
-    assert len({item["id"] for item in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
+def test_the_chart_has_the_same_dashboards():
+    shown = rendering.named(rendered(), "ConfigMap", "croupier-dashboard")
+
+    assert {name: json.loads(text) for name, text in shown["data"].items()} == DASHBOARDS
+    assert len({board["uid"] for board in DASHBOARDS.values()}) == len(DASHBOARDS)
+
+
+@pytest.mark.parametrize("board", DASHBOARDS.values(), ids=DASHBOARDS)
+def test_panels_have_unique_ids_and_do_not_overlap(board):
+    assert len({item["id"] for item in board["panels"]}) == len(board["panels"])
     taken: set[tuple[int, int]] = set()
-    for item in DASHBOARD["panels"]:
+    for item in board["panels"]:
         place = item["gridPos"]
         cells = {
             (x, y)
@@ -101,7 +113,19 @@ def test_panels_have_unique_ids_and_do_not_overlap():
         assert not cells & taken, item["title"]
         assert max(x for x, _ in cells) < 24
         taken |= cells
-    assert all(target["expr"] for item in PANELS for target in item["targets"])
+    panels = [item for item in board["panels"] if item["type"] != "row"]
+    assert all(target["expr"] for item in panels for target in item["targets"])
+
+
+def test_the_board_of_utilisation_queries_existing_metrics():
+    """tests/install/test_scenario.py runs the queries; this needs no Prometheus."""
+    documented = (ROOT / "docs/reference/metrics.md").read_text()
+    panels = DASHBOARDS["croupier-utilisation.json"]["panels"]
+    expressions = [target["expr"] for panel in panels for target in panel.get("targets", ())]
+    named = set(re.findall(r"\b(?:gpu|gpupool|mbcas|reservations|croupier)_[a-z_]+", " ".join(expressions)))
+
+    assert len(named) >= 12
+    assert {name for name in named if f"| `{name}` |" not in documented} == set()
 
 
 def selects(selector: dict[str, Any], labels: dict[str, str]) -> bool:

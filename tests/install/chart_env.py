@@ -38,6 +38,7 @@ OPTIONS = (
     f"--set=node.cards=simulated={CARDS}",
     "--set=bootstrap.gfdImage=gfd:1",
     "--set=bootstrap.dcgmExporterImage=dcgm:1",
+    "--set=ui.enabled=true",
 )
 STARTS_PODS = ("Deployment", "DaemonSet", "NetworkPolicy", "PodDisruptionBudget", "Certificate", "Issuer")
 """Kinds that are not applied; those of cert-manager are handled by the fake one."""

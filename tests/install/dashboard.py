@@ -1,6 +1,6 @@
-"""Runs the queries of the dashboard on a Prometheus that scrapes the scenario.
+"""Runs the queries of the dashboards on a Prometheus that scrapes the scenario.
 
-Also serves the one metric of kube-state-metrics that the dashboard uses.
+Also serves the one metric of kube-state-metrics that the dashboards use.
 """
 
 import asyncio
@@ -21,7 +21,12 @@ from tests.install.chart_env import NODE, ChartEnv
 from tests.install.prometheus import Prometheus
 from tests.install.scenario_env import TIMEOUT, ScenarioEnv
 
-DASHBOARD = Path(__file__).resolve().parents[2] / "deployments/monitoring/dashboard.json"
+FOLDER = Path(__file__).resolve().parents[2] / "deployments/monitoring"
+PANELS = [
+    panel
+    for name in ("dashboard.json", "dashboard-utilisation.json")
+    for panel in json.loads((FOLDER / name).read_text())["panels"]
+]
 VARIABLES = {"$__rate_interval": "10m", "$node": ".*", "$pool": ".*"}
 
 
@@ -70,7 +75,7 @@ async def _tell(env: ScenarioEnv, gauge: Gauge) -> None:
 
 
 def _ask(chart: ChartEnv, made: Prometheus) -> None:
-    for panel in json.loads(DASHBOARD.read_text())["panels"]:
+    for panel in PANELS:
         for target in panel.get("targets", ()):
             expression = target["expr"]
             for name, value in VARIABLES.items():

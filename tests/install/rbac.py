@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 Objects = Sequence[Mapping[str, Any]]
-SELF_REVIEW_GROUPS = ("authorization.k8s.io", "authentication.k8s.io")
-"""API groups that every authenticated user may use for self reviews."""
+SELF_REVIEWS = ("selfsubjectaccessreviews", "selfsubjectreviews", "selfsubjectrulesreviews")
+"""Every authenticated user may ask about itself."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -79,7 +79,7 @@ def requests_by_account(log: str, namespace: str) -> dict[str, set[AuditedReques
     found: defaultdict[str, set[AuditedRequest]] = defaultdict(set)
     for event in map(json.loads, log.splitlines()):
         user, what = event["user"]["username"], event.get("objectRef")
-        if what is None or not user.startswith(prefix) or what.get("apiGroup") in SELF_REVIEW_GROUPS:
+        if what is None or not user.startswith(prefix) or what["resource"] in SELF_REVIEWS:
             continue
         found[user.removeprefix(prefix)] |= set(_requests(event, what))
     return dict(found)

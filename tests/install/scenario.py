@@ -4,7 +4,7 @@ import asyncio
 
 from croupier.api import kinds
 from croupier.kube.client.api_client import Selection
-from tests.install import chart_options, dashboard, fake_cert_manager, faults, rendering, steps
+from tests.install import chart_options, dashboard, fake_cert_manager, faults, page_steps, rendering, steps
 from tests.install.chart_env import EXTENDER, NAMESPACE, NODE, OPTIONS, WEBHOOK, named
 from tests.install.scenario_env import ScenarioEnv
 
@@ -109,6 +109,7 @@ async def high_availability_phase(env: ScenarioEnv) -> None:
     await chart_options.update_module_config(env, settings={"maintenance": {"deadline": "3h"}})
     await steps.change_pool_mode(env)
     await chart_options.all_log(env, "settings: applied:", times=2)
+    await page_steps.use_page(env)
 
 
 async def _card_steps(env: ScenarioEnv) -> None:

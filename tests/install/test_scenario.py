@@ -19,7 +19,7 @@ from croupier.core.pods.request_parser import LEDGER
 from croupier.kube.client.errors import Forbidden, Invalid
 from tests.install import chart_env, escalation, faults, nfd_crds, prometheus, rbac, rendering
 from tests.install.chart_env import EXTENDER, NAMESPACE, WEBHOOK, ChartEnv, Part
-from tests.install.dashboard import DASHBOARD
+from tests.install.dashboard import PANELS
 from tests.install.rbac import AuditedRequest, Permission
 from tests.install.scenario import AVAILABLE
 from tools import chart
@@ -220,6 +220,15 @@ def test_an_extender_releases_the_card_of_a_pod_it_cannot_bind(finished_scenario
     assert faults.UNBOUND in finished_scenario.results["gated"]
 
 
+def test_a_session_of_one_page_is_valid_at_the_other(finished_scenario):
+    viewer = finished_scenario.results["viewer"]
+
+    assert viewer["user"] == "system:serviceaccount:default:default"
+    assert viewer["actions"] == [], "reading only is the default"
+    assert viewer["sees"] == {"everything": False, "cards": False, "namespaces": []}
+    assert not any(finished_scenario.results["names that a viewer without rights gets"].values())
+
+
 def test_disabled_processes_run_but_do_nothing(finished_scenario):
     disabled = finished_scenario.results["off"]
 
@@ -246,11 +255,7 @@ def test_node_feature_discovery_accepts_the_rule(finished_scenario):
     assert json.loads(found)["spec"] == rule["spec"]
 
 
-QUERIES = [
-    (panel["title"], target["expr"])
-    for panel in json.loads(DASHBOARD.read_text())["panels"]
-    for target in panel.get("targets", ())
-]
+QUERIES = [(panel["title"], target["expr"]) for panel in PANELS for target in panel.get("targets", ())]
 
 
 @pytest.mark.parametrize(

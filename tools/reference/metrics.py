@@ -23,6 +23,7 @@ PROCESSES: Final = {
     "capacity/": LEDGER,
     "extender/": "`croupier extender`",
     "admission/": "`croupier webhook`",
+    "ui/": "`croupier ui`",
     "node/market/": "`croupier market run`",
     "node/": "`croupier node`",
     "controllers/limits/": "`croupier manager`, group limits",
