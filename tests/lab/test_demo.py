@@ -1,7 +1,9 @@
 """`croupier demo` shows every step and leaves nothing running."""
 
 import os
+import shutil
 import subprocess
+from pathlib import Path
 
 import psutil
 
@@ -19,6 +21,7 @@ def test_the_demo_shows_every_step_and_stops_its_cluster(lab: Lab, tmp_path):
         text=True,
         timeout=300,
         check=False,
+        cwd=tmp_path,
         env={**os.environ, "CROUPIER_HOME": str(tmp_path / "home"), "KUBEBUILDER_ASSETS": programs},
     )
 
@@ -53,7 +56,17 @@ def test_the_demo_shows_every_step_and_stops_its_cluster(lab: Lab, tmp_path):
         "quarter": "Running",
         "trainer": "Running",
     }
+    _check_page(ended.stdout, tmp_path / "build/demo-page.png")
     assert running_under(str(tmp_path)) == []
+
+
+def _check_page(printed: str, picture: Path) -> None:
+    """The demo ends with a picture of the page, because a test has no terminal."""
+    if shutil.which("chromium") is None:
+        assert "No display and no chromium here" in printed
+        return
+    assert f"this is a picture of the page: {picture}" in printed
+    assert picture.read_bytes().startswith(b"\x89PNG")
 
 
 def running_under(folder: str) -> list[list[str]]:

@@ -51,6 +51,8 @@ def demo(
 ) -> None:
     """Start a cluster with simulated GPU nodes, run Croupier in it, and show what it does.
 
+    It ends with the web page of that cluster, until Ctrl-C; without a display, with a picture of the page.
+
     \b
     croupier demo          delete the cluster at the end
     croupier demo --keep   keep the cluster running
@@ -61,7 +63,7 @@ def demo(
 
 
 async def _run(*, keep: bool) -> None:
-    from croupier_lab import foreground, lifecycle, nodes, progress
+    from croupier_lab import demo_page, foreground, lifecycle, nodes, progress
     from croupier_lab.foreground import LabSpec
     from croupier_lab.lifecycle import LabPlan
 
@@ -76,12 +78,15 @@ async def _run(*, keep: bool) -> None:
         _present(lab)
         if keep:
             lifecycle.detach(lab)
+        _heading("The same cluster as a web page, with croupier ui")
+        await demo_page.show(lab, typer.echo)
     finally:
         if raised_now and not keep:
             show.step("\nDeleting the cluster. To keep it: croupier demo --keep")
             await lifecycle.stop(lab)
     if keep:
         typer.echo(f"\nTo use it:    export KUBECONFIG={lab.kubeconfig}")
+        typer.echo(f"To see it:    croupier ui --kubeconfig {lab.kubeconfig}")
         typer.echo(f"To delete it: croupier lab down --name {NAME}")
 
 

@@ -128,7 +128,9 @@ def up(
     try:
         _run(
             foreground.up(
-                wish, progress.to_stderr(), lambda lab, raised: _print_summary(lab, raised, held=not detach)
+                wish,
+                progress.to_stderr(),
+                lambda lab, raised: _print_summary(lab, raised, held=not detach, page=croupier is not None),
             )
         )
     except foreground.InterruptedWhileStartingError:
@@ -297,13 +299,15 @@ def _run(work: "Coroutine[Any, Any, T]") -> T:
         raise LabError(f"{error.filename} cannot be used ({error.strerror}): {advice}.") from error
 
 
-def _print_summary(lab: "Lab", raised: bool, *, held: bool) -> None:
+def _print_summary(lab: "Lab", raised: bool, *, held: bool, page: bool) -> None:
     nodes = [line.removeprefix("node/") for line in lab.kubectl("get", "nodes", "-o", "name").stdout.split()]
     more = f" and {len(nodes) - 6} more" if len(nodes) > 6 else ""
     typer.echo(f"Lab {lab.name} {'is running' if raised else 'was already running'}: {lab.server}")
     typer.echo(f"  nodes    {', '.join(nodes[:6]) + more or 'none'}")
     typer.echo(f"  try      croupier lab kubectl{_name_option(lab.name)} get nodes")
     typer.echo(f"  or       export KUBECONFIG={lab.kubeconfig}")
+    if page:
+        typer.echo(f"  page     croupier ui --kubeconfig {lab.kubeconfig}")
     typer.echo(f"  logs     {lab.logs}")
     stop = "Ctrl-C" if raised and held else f"croupier lab down{_name_option(lab.name)}"
     typer.echo(f"  stop     {stop}")
