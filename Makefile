@@ -1,6 +1,6 @@
 # Development commands. `make` without a target lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check prove bench lab docs clean generate lock packages
+.PHONY: help setup demo test check prove bench lab docs clean generate web lock packages
 
 PYTHON ?= python3
 VENV := .venv
@@ -32,10 +32,11 @@ check: $(STAMP) ## Check linters, types, layers and generated files
 	$(BIN)/python -m tools.kubelet_messages --check
 	$(BIN)/python -m tools.chart --check
 	$(BIN)/python -m tools.reference --check
+	$(BIN)/python -m tools.web --check
 
 prove: setup ## Run the proof tests at full size: nothing is overcommitted, lost or leaked (docs/proof.md)
 	$(BIN)/croupier lab build $(REAL_NODE)
-	$(BIN)/pytest tests/proof --prove-full
+	$(BIN)/pytest tests/proof tests/ui/browser --prove-full
 
 bench: setup ## Run the benchmarks; prints a table and writes bench/results/latest.json
 	$(BIN)/croupier lab build
@@ -53,6 +54,9 @@ generate: $(STAMP) ## Write the generated files (CRDs, protobuf messages, chart,
 	$(BIN)/python -m tools.kubelet_messages
 	$(BIN)/python -m tools.chart
 	$(BIN)/python -m tools.reference
+
+web: $(STAMP) ## Build the page of `croupier ui` (needs Node; the result is checked in)
+	$(BIN)/python -m tools.web
 
 lock: $(STAMP) ## Resolve the dependencies into requirements.lock
 	$(BIN)/uv pip compile --universal --generate-hashes --python-version 3.11 --extra dev \

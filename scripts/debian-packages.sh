@@ -1,8 +1,8 @@
 #!/bin/sh
 # Install the Debian packages of `croupier lab up --real-node` (runc, CNI plugins, a static busybox, tools for bridges and
-# mount namespaces) and of some tests: promtool for the alert rules, a C compiler for a fake driver library, and
-# debootstrap for the Croupier image. The control plane of the lab does not need them, so missing packages are only
-# reported.
+# mount namespaces) and of some tests: promtool for the alert rules, a C compiler for a fake driver library,
+# debootstrap for the Croupier image, and chromium for the tests of the page. The control plane of the lab does not need
+# them, so missing packages are only reported.
 set -eu
 
 PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
@@ -42,9 +42,14 @@ find_missing() {
 }
 
 install() {
-    # shellcheck disable=SC2086 # the names are words
     DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-        -o DPkg::Lock::Timeout=60 $missing >/dev/null 2>&1
+        -o DPkg::Lock::Timeout=60 "$@" >/dev/null 2>&1
+}
+
+# Update the package lists only if the installation fails.
+install_as_root() {
+    [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1 || return 1
+    install "$@" || { apt-get update -qq >/dev/null 2>&1 && install "$@"; }
 }
 
 # Unpacked, not installed, because the package would start a server.
@@ -60,14 +65,18 @@ prometheus() {
     ) >/dev/null 2>&1
 }
 
+# By itself, because some distributions do not have this package.
+browser() {
+    command -v chromium >/dev/null 2>&1 || install_as_root chromium
+}
+
 prometheus || echo "promtool (package prometheus) could not be installed: the tests of the alert rules are skipped."
+browser || echo "chromium could not be installed: the tests of the page in a browser are skipped."
 find_missing
 [ -n "$missing" ] || exit 0
 
-if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1; then
-    # Update the package lists only if the installation fails.
-    install || { apt-get update -qq >/dev/null 2>&1 && install; } || true
-    find_missing
-fi
+# shellcheck disable=SC2086 # the names are words
+install_as_root $missing || true
+find_missing
 
 [ -z "$missing" ] || echo "A real node in the lab (croupier lab up --real-node) and a few tests need $missing, which could not be installed: run 'apt-get install $missing' as root. Everything else works without them."
