@@ -184,3 +184,25 @@ def test_json_of_any_shape_is_a_pod_or_a_refusal(kind, metadata, spec):
     text = json.dumps({"kind": kind, "metadata": metadata, "spec": spec, "items": [spec]})
 
     assert isinstance(pod_manifest.pod(text), Pod | Refusal)
+
+
+UNREADABLE = {
+    "a date that does not exist": "kind: Pod\nspec: {a: 2001-13-01}",
+    "a number that is none": "kind: Pod\nspec: {a: !!int x}",
+    "a number of too many digits": f"kind: Pod\nspec: {{a: {'9' * 5000}}}",
+    "a truth value that is none": "kind: Pod\nspec: {a: !!bool x}",
+    "a time that is none": "kind: Pod\nspec: {a: !!timestamp x}",
+    "half a character": 'kind: Pod\nmetadata: {name: "\\ud800"}\nspec: {}',
+}
+
+
+@pytest.mark.parametrize("text", UNREADABLE.values(), ids=UNREADABLE)
+def test_a_value_that_cannot_be_read_is_refused(text):
+    assert isinstance(pod_manifest.pod(text), Refusal)
+
+
+def test_aliases_in_pairs_count_each_time():
+    lines = ["a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"]
+    lines += [f"a{n}: &a{n} !!pairs [{', '.join([f'k: *a{n - 1}'] * 10)}]" for n in range(1, 6)]
+
+    assert isinstance(pod_manifest.pod("kind: Pod\nspec: {}\n" + "\n".join(lines)), Refusal)

@@ -39,7 +39,7 @@ def decode(data: dict[str, Any], namespace: str | None = None) -> Pod | Refusal:
     meta["namespace"] = namespace or meta.get("namespace") or "default"
     try:
         return codec.decode(Pod, msgspec.json.encode({"metadata": meta, "spec": _quantities(data["spec"])}))
-    except (Undecodable, msgspec.MsgspecError, TypeError) as error:
+    except (Undecodable, msgspec.MsgspecError, TypeError, ValueError) as error:
         return Refusal(f"not a valid pod: {error}")
 
 
@@ -71,6 +71,13 @@ def documents(text: str) -> list[Any] | Refusal:
         where = getattr(error, "problem_mark", None)
         line = f" at line {where.line + 1}" if where is not None else ""
         return Refusal(f"neither YAML nor JSON{line}")
+    except (
+        ValueError,
+        KeyError,
+        AttributeError,
+        TypeError,
+    ) as error:  # a tag or date that does not fit its text
+        return Refusal(f"has a value that cannot be read: {error}")
     return found if _is_small(found) else Refusal(f"more than {MAX_VALUES} values; aliases count each time")
 
 
@@ -80,7 +87,10 @@ def _is_small(found: list[Any]) -> bool:
     while todo and count <= MAX_VALUES:
         value = todo.pop()
         count += 1
-        todo.extend(value.values() if isinstance(value, dict) else value if isinstance(value, list) else ())
+        if isinstance(value, dict):
+            todo.extend(value.values())
+        elif isinstance(value, list | tuple | set):
+            todo.extend(value)
     return not todo
 
 

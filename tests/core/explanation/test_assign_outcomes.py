@@ -68,7 +68,7 @@ ASSIGN = {
     "a card too many": (
         world(card(), card(1, pool="a"), pools=[pool(max_per_node=1)]),
         "declined",
-        "pool a does not take card card-0 now: the pool takes at most 1 cards of a node "
+        "pool a does not take card card-0 now: the pool takes at most 1 card of a node "
         "(allocation.maxDevicesPerNode)",
     ),
     "a faulted card": (
@@ -102,6 +102,11 @@ ASSIGN = {
         "now",
         "joins pool a now, but gets no pods because it is drained",
     ),
+    "a held card that leaves a pool which does not select it any more": (
+        world(card(pool="a", assigned=""), pools=[pool(devices=only(1))], held=held_by_job()),
+        "declined",
+        "card card-0 does not match the nodeSelector or deviceSelector of pool a",
+    ),
     "a closed pool": (
         world(card(), pools=[pool(withheld=CLOSED)]),
         "now",
@@ -127,6 +132,17 @@ UNASSIGN = {
         "later",
         "gets no new pods now, and leaves pool a when team/job has ended",
     ),
+    "a card that another pool takes automatically": (
+        world(card(pool="a"), pools=[pool(), pool("b", auto_assign_all=True)]),
+        "now",
+        "leaves pool a now, and pool b takes it automatically",
+    ),
+    "a held card that the pool takes again automatically": (
+        world(card(pool="a"), pools=AUTOMATIC, held=held_by_job()),
+        "declined",
+        "leaves its pool, and pool a takes it again: the pool takes matching cards automatically; "
+        "change its deviceSelector or deviceAssignment first",
+    ),
     "a card that the pool takes automatically": (
         world(card(pool="a"), pools=AUTOMATIC),
         "declined",
@@ -150,20 +166,29 @@ def test_outcome(seen, action, outcome, sentence):
 
 
 DECLINED_WITH = {
-    "an invalid annotation": (Assignment(mismatch="pool a is being deleted"), "pool a is being deleted"),
-    "no reason": (Assignment(), "does not join pool a"),
+    "an invalid annotation": (Assignment(), "pool a is being deleted", "pool a is being deleted"),
+    "no reason": (Assignment(), "", "does not join pool a"),
     "a reason of another pool": (
         Assignment(pending=(PendingAssignment("Declined", "pool b is full", "b"),)),
+        "",
         "does not join pool a",
     ),
 }
 
 
-@pytest.mark.parametrize(("answer", "sentence"), DECLINED_WITH.values(), ids=DECLINED_WITH)
-def test_an_assignment_that_the_controller_refuses(answer, sentence):
-    move = CardMove(card(), card(), answer, None, Fleet({}, {}))
+@pytest.mark.parametrize(("answer", "mismatch", "sentence"), DECLINED_WITH.values(), ids=DECLINED_WITH)
+def test_an_assignment_that_the_controller_refuses(answer, mismatch, sentence):
+    move = CardMove(card(), card(), card(), answer, mismatch, None, Fleet({}, {}))
 
     assert card_outcomes.decide(move, act("assign", pool="a")) == ("declined", sentence)
+
+
+def test_a_pool_that_is_being_deleted_is_named():
+    found = effect(world(card(), pools=[pool("old", deleting=True)]), act("assign", pool="old"))
+
+    assert found.outcome == "declined"
+    assert "old" in found.sentence
+    assert "deleted" in found.sentence
 
 
 def test_only_an_assignment_can_need_two_steps():

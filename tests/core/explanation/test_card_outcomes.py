@@ -100,6 +100,11 @@ RETIRE = {
 }
 
 UNRETIRE = {
+    "a held card that is still leaving": (
+        world(card(pool="a", assigned="", retired=True), held=held_by_job()),
+        "later",
+        "is used again, and leaves pool a when team/job has ended",
+    ),
     "a card in use": (world(card()), "unchanged", "is not retired"),
     "a card of a node without management": (
         world(card(retired=True, managed=False)),

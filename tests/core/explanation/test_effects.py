@@ -159,7 +159,7 @@ NOTES = {
     "no place, while a pod holds the card": (
         world(card(pool="a"), card(1), pools=SEAT, held=held_by_job()),
         act("retire"),
-        (),
+        ("card card-1 joins pool a later because of this change",),
     ),
     "a card that would join anyway": (
         world(card(pool="a"), card(1), pools=[pool(auto_assign_all=True)]),
@@ -202,3 +202,12 @@ def test_a_pod_with_two_cards_ends_on_both():
     (found,) = effects.preview(seen, act("unassign")).pools
 
     assert (found.after, found.later) == (Capacity(2, 2), Capacity(1, 0))
+
+
+def test_a_declined_undrain_changes_nothing():
+    """The change of the pool drains the card again, so no pod could start on it."""
+    found = effects.preview(world(card(pool="a", drain="x", drained_by_pool=True)), act("undrain"))
+
+    assert found.cards[0].outcome == "declined"
+    assert found.ledgers == {}
+    assert found.pools == ()

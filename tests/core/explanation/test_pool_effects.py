@@ -57,6 +57,27 @@ SHARE = {
         facts(replace(BUSY, unavailable=True), FREE, wanted=SMALL, per_card=True),
         SharingEffect("now", "changes from Exclusive to MIG 1g.10gb card by card and stays open"),
     ),
+    "a held card that is faulted": (
+        facts(replace(BUSY, unavailable=True), wanted=SMALL),
+        SharingEffect(
+            "later",
+            "closes now: the pool changes from Exclusive to MIG 1g.10gb once no pod holds its cards: "
+            "ml/trainer holds card card-0",
+            CLOSED,
+        ),
+    ),
+    "a pool that waits for a confirmation": (
+        facts(FREE, wanted=SMALL, misconfigured="AwaitingConfirmation"),
+        SharingEffect(
+            "later",
+            "changes, but stays closed until it is confirmed: the cards match the allocation of the pool "
+            "again; confirm with: croupier pools confirm",
+        ),
+    ),
+    "a pool that is being deleted": (
+        facts(FREE, wanted=SMALL, deleting=True),
+        SharingEffect("declined", "is being deleted, so its sharing does not change any more"),
+    ),
     "back, while a change is in progress": (
         facts(FREE, member("card-0"), change=SharingChange(WHOLE, SMALL)),
         SharingEffect("now", "closes, changes its 2 cards from Exclusive to Exclusive, and opens again"),

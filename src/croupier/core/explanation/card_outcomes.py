@@ -32,7 +32,11 @@ class CardsAction:
 class CardMove:
     before: FleetCard
     after: FleetCard
+    later: FleetCard
+    """Once the holders of the cards have ended."""
     answer: Assignment
+    mismatch: str
+    """Why the controllers reject the annotation that the action writes; empty if they do not."""
     held: LedgerCard | None
     fleet: Fleet
 
@@ -64,13 +68,13 @@ def _assign(move: CardMove, action: CardsAction) -> tuple[Outcome, str]:
         return "declined", why
     if before.pool == move.after.pool == pool == before.card.annotation:
         return "unchanged", f"is in pool {pool} already"
-    if move.after.pool == pool:
+    if move.after.pool == move.answer.pool == pool:
         return "now", f"joins pool {pool} now{_remarks(move)}"
     if move.answer.pool == pool and move.held is not None:
         first = f"leaves pool {before.pool} and " if before.pool else ""
         return "later", f"{first}joins pool {pool} {move.end}{_remarks(move)}"
     why = next((entry.sentence for entry in move.answer.pending if entry.pool == pool), "")
-    return "declined", why or move.answer.mismatch or f"does not join pool {pool}"
+    return "declined", why or move.mismatch or f"does not join pool {pool}"
 
 
 def _excluded(card: FleetCard) -> str:
@@ -95,17 +99,19 @@ def _remarks(move: CardMove) -> str:
 
 
 def _unassign(move: CardMove, action: CardsAction) -> tuple[Outcome, str]:
-    before, after = move.before, move.after
+    before, after, later = move.before, move.after, move.later
     if not before.pool and not before.card.annotation:
         return "unchanged", "is in no pool"
-    if not after.pool:
-        return "now", f"leaves pool {before.pool or before.card.annotation} now"
-    if after.card.annotation == after.pool:
+    left = before.pool or before.card.annotation
+    if later.pool == left:
         return "declined", (
-            f"leaves its pool, and pool {after.pool} takes it again: the pool takes matching cards "
+            f"leaves its pool, and pool {left} takes it again: the pool takes matching cards "
             "automatically; change its deviceSelector or deviceAssignment first"
         )
-    return "later", f"gets no new pods now, and leaves pool {before.pool} {move.end}"
+    taken = f", and pool {later.pool} takes it automatically" if later.pool else ""
+    if after.pool != left:
+        return "now", f"leaves pool {left} now{taken}"
+    return "later", f"gets no new pods now, and leaves pool {left} {move.end}{taken}"
 
 
 def _drain(move: CardMove, action: CardsAction) -> tuple[Outcome, str]:
@@ -141,8 +147,10 @@ def _unretire(move: CardMove, action: CardsAction) -> tuple[Outcome, str]:
         return "unchanged", "is not retired"
     if not move.before.managed:
         return "now", "is not retired any more, but stays unused: a label of its node disables its cards"
+    if move.later.pool:
+        return "now", f"is used again, and pool {move.later.pool} takes it automatically"
     if move.after.pool:
-        return "now", f"is used again, and pool {move.after.pool} takes it automatically"
+        return "later", f"is used again, and leaves pool {move.after.pool} {move.end}"
     return "now", "is used again; assign it to a pool"
 
 

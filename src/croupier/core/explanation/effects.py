@@ -79,7 +79,11 @@ def _on_node(fleet: Fleet, node: FleetNode, action: CardsAction) -> _NodeEffect:
     intended = {name: applied(card, action) if name in mine else card for name, card in node.cards.items()}
     base, settled = fleets.settle(fleet, node, node.cards), fleets.settle(fleet, node, intended)
     ended = fleets.settle(fleet, node, intended, mine)
-    others = {name for name in node.cards.keys() - mine if settled.cards[name].pool != base.cards[name].pool}
+    others = {
+        name
+        for name in node.cards.keys() - mine
+        if not settled.cards[name].pool == ended.cards[name].pool == base.cards[name].pool
+    }
     after = _changed(node, settled, mine | others)
     later = _changed(node, ended, mine | others)
     return _NodeEffect(
@@ -110,7 +114,8 @@ def applied(card: FleetCard, action: CardsAction) -> FleetCard:
                 card, card=drained, drain=action.reason or card_outcomes.BY_HAND, drained_by_pool=False
             )
         case "undrain":
-            return replace(card, card=replace(card.card, drained=False), drain=None)
+            given_back = replace(card, card=replace(card.card, drained=False), drain=None)
+            return card if card.drained_by_pool else given_back
         case "retire":
             return replace(
                 card.annotated(""), card=replace(card.card, annotation="", excluded=True), retired=True
@@ -149,15 +154,20 @@ def capacity_now(fleet: Fleet, name: str) -> Capacity:
 def _notes(effect: _NodeEffect) -> Iterable[str]:
     for name in effect.others:
         old, new = effect.node.cards[name].pool, effect.settled.cards[name].pool
+        when = ""
+        if new == old:
+            new, when = effect.later[name].pool, " later"
         moves = f"leaves pool {old}" if not new else f"joins pool {new}"
-        yield f"card {name} {moves} because of this change"
+        yield f"card {name} {moves}{when} because of this change"
 
 
 def _card_effect(fleet: Fleet, effect: _NodeEffect, name: str, action: CardsAction) -> CardEffect:
     move = CardMove(
         effect.node.cards[name],
         effect.settled.cards[name],
+        effect.later[name],
         effect.settled.answers[name],
+        effect.settled.mismatches.get(name, ""),
         effect.node.held(name),
         fleet,
     )

@@ -130,6 +130,8 @@ class SettledNode:
 
     cards: Mapping[str, FleetCard]
     answers: Mapping[str, Assignment]
+    mismatches: Mapping[str, str] = field(default_factory=dict)
+    """By card: why its annotation was rejected and removed."""
 
 
 def settle(
@@ -139,15 +141,25 @@ def settle(
     pools = [pool.assignment for pool in fleet.pools.values()]
     busy = {card.id for card in node.ledger.cards if not card.is_free} - set(freed)
     answers: dict[str, Assignment] = {}
+    mismatches: dict[str, str] = {}
     for _ in range(_MAX_ROUNDS):
         answers = assignment.decide(
             [card.card for card in cards.values()], node.labels, pools, fleet.approval
         )
+        mismatches |= {name: why for name, card in cards.items() if (why := _rejection(card, answers[name]))}
         moved = {name: _next(card, answers[name], busy=name in busy) for name, card in cards.items()}
         if moved == cards:
             break
         cards = moved
-    return SettledNode(cards, answers)
+    return SettledNode(cards, answers, mismatches)
+
+
+def _rejection(card: FleetCard, answer: Assignment) -> str:
+    """Why the annotation of the card is removed; empty if it is not."""
+    pool = card.card.annotation
+    if not pool or answer.annotation != "":
+        return answer.mismatch
+    return answer.mismatch or next((entry.sentence for entry in answer.pending if entry.pool == pool), "")
 
 
 def _next(card: FleetCard, answer: Assignment, *, busy: bool) -> FleetCard:

@@ -34,6 +34,8 @@ class SharingEffect:
 def share(facts: PoolFacts, cards: Iterable[FleetCard]) -> SharingEffect:
     """Decide about `facts.wanted`, the new sharing, for the cards of the pool."""
     wanted = facts.wanted
+    if facts.deleting:
+        return SharingEffect("declined", "is being deleted, so its sharing does not change any more")
     if problems := [why for card in cards if (why := _impossible(card, wanted))]:
         why = shortened(problems, MAX_LISTED)
         return SharingEffect("declined", f"cannot be shared as {wanted}: {why}; it would be rolled back")
@@ -43,21 +45,29 @@ def share(facts: PoolFacts, cards: Iterable[FleetCard]) -> SharingEffect:
     drift = decision.misconfigured
     if drift.status == "True" and drift.reason == maintenance.DRIFTED:
         return SharingEffect("later", f"changes after its drift is repaired: {drift.message}")
+    if drift.status == "True" and drift.reason == maintenance.UNCONFIRMED:
+        return SharingEffect("later", f"changes, but stays closed until it is confirmed: {drift.message}")
     return _changing(facts, decision.maintenance.message)
 
 
 def _changing(facts: PoolFacts, waits_for: str) -> SharingEffect:
     change, number = f"from {facts.applied or facts.wanted} to {facts.wanted}", len(facts.members)
-    held = sum(1 for member in facts.members if member.holdings and not member.unavailable)
+    held = sum(
+        1 for member in facts.members if member.holdings and not (facts.per_card and member.unavailable)
+    )
     if facts.per_card:
         waits = f"; {held} of {number} cards change when their pods have ended" if held else ""
         return SharingEffect(
             "later" if held else "now", f"changes {change} card by card and stays open{waits}"
         )
     if not held:
-        return SharingEffect("now", f"closes, changes its {number} cards {change}, and opens again")
+        return SharingEffect("now", f"closes, changes its {_cards(number)} {change}, and opens again")
     closed = "the pool gives no cards to new pods until the change is complete"
     return SharingEffect("later", f"closes now: {waits_for}", (closed,))
+
+
+def _cards(number: int) -> str:
+    return "card" if number == 1 else f"{number} cards"
 
 
 def _visible(member: PoolMember) -> PoolMember:

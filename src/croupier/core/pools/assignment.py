@@ -256,7 +256,8 @@ def _has_own_rule(pool: AssignmentPool) -> bool:
 def _full(pool: AssignmentPool, taken: Mapping[str, int]) -> str:
     if pool.max_per_node is None or taken.get(pool.name, 0) < pool.max_per_node:
         return ""
-    return f"the pool takes at most {pool.max_per_node} cards of a node (allocation.maxDevicesPerNode)"
+    cards = "1 card" if pool.max_per_node == 1 else f"{pool.max_per_node} cards"
+    return f"the pool takes at most {cards} of a node (allocation.maxDevicesPerNode)"
 
 
 def _declined(pool: AssignmentPool, card: AssignableCard, why: str, *, auto: bool) -> PendingAssignment:
