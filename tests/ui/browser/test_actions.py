@@ -164,6 +164,54 @@ async def _walk_to(page: Page, card: str) -> None:
     raise AssertionError(f"the focus never came to {card}")
 
 
+async def test_a_card_is_confirmed_by_keyboard_alone(env: PageEnv, page: Page):
+    card = world.OFFERED[0]
+    await env.go(page, "/confirm")
+    await page.get_by_role("button", name=f"Confirm {card}").focus()
+    await page.keyboard.press("Enter")
+    await write(page)
+    await page.keyboard.press("Control+Enter")
+
+    await until(lambda: annotations(env, card).get(ASSIGNMENT) == "shared", "the card to be assigned")
+    await page.keyboard.press("Escape")
+    await dialog(page).wait_for(state="detached")
+    _offer_again(env)
+    await env.watch.check()
+
+
+async def test_two_keys_tell_why_a_pod_waits(env: PageEnv, page: Page):
+    await env.go(page, "/")
+    await page.keyboard.press("e")
+    await page.get_by_role("heading", name="Waiting pods").wait_for()
+    await page.keyboard.press("e")
+
+    await page.get_by_role("heading", name="Request").wait_for()
+    assert "/pods/" in page.url
+    await env.watch.check()
+
+
+async def test_the_past_is_shown_as_it_was(env: PageEnv, page: Page):
+    await env.go(page, "/history")
+    drained = f"window.croupier.model().cards.get('{FREE_CARD}').drained"
+    env.kubectl("annotate", "gpudevice", FREE_CARD, f"{DRAIN}=for the history", "--overwrite")
+    await envs.until_page(page, drained, "the drain")
+
+    await page.goto(f"{env.server.origin}/history")
+    await envs.live(page)
+    await page.get_by_role("slider", name="Time").press("Home")
+    await envs.until_page(page, "window.croupier.model().status === 'history'", "the past")
+    assert not await page.evaluate(drained)
+    await page.get_by_role("button", name="Back to now").first.click()
+    await envs.until_page(page, f"window.croupier.model().status === 'live' && {drained}", "the present")
+    table = await page.evaluate(
+        "fetch('/api/v1/history.csv?from=0&to=9999999999').then((found) => found.text())"
+    )
+    assert table.startswith("card,pod,share,from,to\n")
+    assert "team-a/trainer,whole" in table
+    env.kubectl("annotate", "gpudevice", FREE_CARD, f"{DRAIN}-")
+    await env.watch.check()
+
+
 async def test_a_held_card_says_for_whom_it_waits(env: PageEnv, page: Page):
     await env.go(page, "/cards/gpu-a-1-0000-12-00-0")
 
