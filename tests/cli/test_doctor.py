@@ -166,7 +166,7 @@ async def test_a_page_that_may_write_is_found(api, cluster, namespace):
 
     where = "ServiceAccount croupier-ui"
     assert "must not write" not in messages(before, where)
-    assert "it may not get, list, watch gpudevices.gpu.deckhouse.io" in messages(before, where)
+    assert "it may not list, watch gpudevices.gpu.deckhouse.io" in messages(before, where)
     assert f"it may patch pods in {namespace}, but it must not write" in messages(after, where)
     assert 'RoleBinding "oops' in messages(after, where)
 

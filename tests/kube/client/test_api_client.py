@@ -224,6 +224,7 @@ async def test_a_very_long_watch_line_is_decoded(api, namespace):
 
     mine = Selection(namespace=namespace, fields="metadata.name=huge")
     async with aclosing(api.watch(CONFIG_MAPS, mine, resource_version=start, seconds=30)) as batches:
+        assert await anext(batches) == (), "the watch is open"
         (event,) = await anext(batches)
 
     assert event.object.data["text"] == huge
