@@ -6,9 +6,8 @@ from typing import Any, Final
 
 from croupier.core.ledger import holder as holder_names
 from croupier.ui.journal import JournalLine
+from croupier.ui.tables import HOLDERS, MODE, SLOTS
 
-MODE, HOLDERS, SLOTS = 2, 8, 9
-"""Indexes in a row of `cards`."""
 TIME_SLICE: Final = 4
 
 Holding = tuple[str, str, str]

@@ -10,13 +10,11 @@ from typing import Any, Final, NamedTuple
 from croupier.core.ledger import holder as holder_names
 from croupier.kube.controller.rate_limit import RateLimit, TokenBucket
 from croupier.ui import hold_lines, rows
-from croupier.ui.tables import Tables
+from croupier.ui.tables import FLAGS, HOLDERS, MODE, NODE, POOL, REASON, SLOTS, STATE, Tables
 
 MAX_KEPT: Final = 200
 RATE: Final = RateLimit(2, 50)
 """Changes that are told; more are only counted."""
-NODE, MODE, POOL, STATE, FLAGS, HOLDERS, SLOTS, REASON = 0, 2, 3, 4, 5, 8, 9, 11
-"""Indexes in a row of `cards`."""
 _STATES: Final = {number: name for name, number in rows.STATES.items()}
 _FLAG_TEXTS: Final = {
     rows.DRAINED: ("was drained", "is no longer drained"),

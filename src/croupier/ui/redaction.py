@@ -12,14 +12,13 @@ import msgspec
 
 from croupier.ui.redacted_snapshot import snapshot
 from croupier.ui.rights import Rights
+from croupier.ui.tables import ASSIGNED, HOLDERS, LEDGER_POOL, NODE, OFFERS, POOL, REASON, SLOTS
 
 __all__ = ["Names", "delta", "row", "snapshot", "tables"]
 
 Rows = Mapping[str, Mapping[str, Any]]
 """Rows by table and key; None for a row that is gone."""
 
-NODE, POOL, HOLDERS, SLOTS, REASON, ASSIGNED, OFFERS, LEDGER_POOL = 0, 3, 8, 9, 11, 12, 13, 14
-"""Indexes in a row of `cards`."""
 UNREADABLE: Final = "the page cannot read this kind; an administrator of the page sees the reason"
 
 

@@ -16,6 +16,9 @@ PARTS: Final[Mapping[str, tuple[str, ...]]] = {
 """The tables of each part of a snapshot."""
 TABLES: Final = tuple(table for tables in PARTS.values() for table in tables)
 KEPT_DELTAS: Final = 20_000
+NODE, MODE, POOL, STATE, FLAGS, HOLDERS, SLOTS, REASON = 0, 2, 3, 4, 5, 8, 9, 11
+ASSIGNED, OFFERS, LEDGER_POOL = 12, 13, 14
+"""Indexes in a row of `cards`."""
 
 
 @dataclass(frozen=True, slots=True)
