@@ -85,6 +85,21 @@ async def test_pods_are_not_listed_if_every_ledger_is_stored(api, crds, clean_cl
     assert f"{namespace}/ours" in (await snapshot.take(api, NOW, with_pods=True)).pods
 
 
+async def test_a_hold_of_a_bound_pod_is_bound_before_the_ledger_says_so(api, crds, clean_cluster, namespace):
+    await add_node(api, "recorded")
+    bound = await api.create(kinds.PODS, running(namespace, "ours", "recorded"))
+    holder, waiting = f"{namespace}/ours/{bound.metadata.uid}", f"{namespace}/waiting/u2"
+    stored = record("recorded", holder)
+    stored["spec"]["cards"][0]["holders"][waiting] = 10
+    stored["spec"]["held"] = dict.fromkeys((holder, waiting), "2030-01-01T00:02:00Z")
+    await api.create(kinds.NODE_RESERVATIONS.raw, stored)
+
+    seen = (await snapshot.take(api, NOW)).ledgers["recorded"]
+
+    assert seen.held.keys() == {waiting}
+    assert seen.holders() == {holder, waiting}
+
+
 async def test_a_cluster_without_our_crds_is_counted_from_allocatable(private_lab):
     lab = await private_lab()
     async with api_client.connect(config.load(lab.kubeconfig)) as api:

@@ -15,7 +15,7 @@ from croupier.api import convert_pod, kinds
 from croupier.api.core_v1 import Node, Pod
 from croupier.api.gpu import GPUDevice, GPUNodeInventory, GPUPool, convert_node
 from croupier.api.mps import Reservation, ledger_codec, reservation_hold
-from croupier.core.claims import rebuild
+from croupier.core.claims import holder_lifecycle, rebuild
 from croupier.core.claims.rebuild import RebuiltLedger
 from croupier.core.ledger.finding import LedgerFinding
 from croupier.core.ledger.ledger import Ledger
@@ -47,7 +47,11 @@ class ClusterSnapshot:
 
 
 async def take(api: Client, now: datetime, *, with_pods: bool = False) -> ClusterSnapshot:
-    """List everything; pods only if `with_pods` is set or a ledger must be counted from them."""
+    """List everything; pods only if `with_pods` is set or a ledger depends on them.
+
+    A ledger is counted from pods if it is not stored. In a stored ledger, pods tell which holds are Bound by
+    now: their promotion is written with a delay.
+    """
     nodes, records, (devices, inventories), pools, reservations, bound = await asyncio.gather(
         _all(api, kinds.NODES),
         _all(api, kinds.NODE_RESERVATIONS),
@@ -59,11 +63,13 @@ async def take(api: Client, now: datetime, *, with_pods: bool = False) -> Cluste
     recorded = frozenset(record.metadata.name for record in records)
     unrecorded = (node for node in nodes if node.metadata.name not in recorded)
     missing = _reports_with_cards(unrecorded, devices, inventories, pools)
-    if bound is None:
-        bound = await _all(api, kinds.PODS, BOUND) if missing else []
     ledgers = {
         record.metadata.name: ledger_codec.decode(record.metadata.name, record.spec) for record in records
     }
+    if bound is None:
+        needed = missing or any(ledger.held for ledger in ledgers.values())
+        bound = await _all(api, kinds.PODS, BOUND) if needed else []
+    ledgers = _promoted(ledgers, bound)
     findings = {record.metadata.name: ledger_codec.findings(record.status) for record in records}
     for rebuilt in _counted(missing, bound, reservations, now):
         ledgers[rebuilt.ledger.node] = rebuilt.ledger
@@ -106,6 +112,12 @@ async def _all(api: Client, resource: Resource[T], selection: Selection = EVERYT
         return (await api.list(resource, selection)).items
     except NotFound:
         return []
+
+
+def _promoted(ledgers: Mapping[str, Ledger], bound: Iterable[Pod]) -> dict[str, Ledger]:
+    """The stored ledgers, with every hold of a bound pod as Bound."""
+    pods = {pod.metadata.key: convert_pod.view(pod) for pod in bound}
+    return {name: holder_lifecycle.with_bound_pods(ledger, pods) for name, ledger in ledgers.items()}
 
 
 def _counted(

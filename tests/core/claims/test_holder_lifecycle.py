@@ -162,6 +162,25 @@ def ledgers(draw: st.DrawFn) -> Ledger:
     return held
 
 
+def test_a_hold_whose_pod_is_bound_here_is_shown_as_bound():
+    assert holder_lifecycle.with_bound_pods(book(), by_key(pod())) == book(terms=BOUND)
+    assert holder_lifecycle.with_bound_pods(book(), by_key(pod(node=""))) == book()
+    assert holder_lifecycle.with_bound_pods(book(), by_key(pod(node="node-2"))) == book()
+    assert holder_lifecycle.with_bound_pods(book(), by_key(pod(uid="2"))) == book()
+
+
+@given(ledgers(), node_records.many_pods())
+def test_showing_bound_pods_keeps_every_share_and_holder(held, pods):
+    shown = holder_lifecycle.with_bound_pods(held, by_key(*pods))
+
+    assert [(card.id, card.used, len(card.holders)) for card in shown.cards] == [
+        (card.id, card.used, len(card.holders)) for card in held.cards
+    ]
+    here = {view.holder for view in pods if view.node == NODE and not view.finished}
+    assert here.isdisjoint(shown.held)
+    assert shown.held.keys() <= held.held.keys()
+
+
 @given(ledgers(), node_records.many_pods(), st.timedeltas(timedelta(hours=-2), timedelta(hours=2)))
 def test_cards_of_a_live_pod_are_never_released(held, pods, skew):
     settlement = holder_lifecycle.plan(held, by_key(*pods), NOON + skew)

@@ -90,9 +90,7 @@ def _due(held: Ledger, step: HolderStep, patience: timedelta) -> datetime:
 
 def _step(held: Ledger, holder: str, pods: Mapping[str, PodView], now: datetime) -> HolderStep | None:
     waiting = holder_names.reservation_holder(holder)
-    pod = pods.get(waiting or holder)
-    if pod is not None and pod.holder != holder and waiting:
-        pod = None  # another pod with the same name
+    pod = _pod_of(holder, pods)
     step = _bound_here(held, holder, pod) or (_ended(held, holder, pod) if waiting else None)
     if step is not None and step.verify == "none":
         return step
@@ -100,6 +98,13 @@ def _step(held: Ledger, holder: str, pods: Mapping[str, PodView], now: datetime)
     overdue = until is not None and until <= now and (waiting or holder not in held.reservations)
     # A pod that is not in the cache may exist and wait: an overdue hold ends in both cases.
     return ExpireHolder(holder, until) if until is not None and overdue else step
+
+
+def _pod_of(holder: str, pods: Mapping[str, PodView]) -> PodView | None:
+    """The pod of a holder; None for another pod with the same name."""
+    waiting = holder_names.reservation_holder(holder)
+    pod = pods.get(waiting or holder)
+    return None if pod is not None and waiting and pod.holder != holder else pod
 
 
 def _bound_here(held: Ledger, holder: str, pod: PodView | None) -> HolderStep | None:
@@ -136,6 +141,16 @@ def apply_all(held: Ledger, changes: Iterable[Callable[[Ledger], Ledger]]) -> Le
     for apply in changes:
         held = apply(held)
     return held
+
+
+def with_bound_pods(held: Ledger, pods: Mapping[str, PodView]) -> Ledger:
+    """The ledger as it will be once every hold whose pod is bound to this node is promoted.
+
+    A bound pod stays bound, but its hold is promoted with a later write. Commands that know the pods show
+    the ledger like this.
+    """
+    steps = (_bound_here(held, holder, _pod_of(holder, pods)) for holder in sorted(held.holders()))
+    return apply_all(held, (as_change(step) for step in steps if step is not None))
 
 
 def _renamed_to_pod(held: Ledger, holder: str, pod: str) -> Ledger:
