@@ -1,7 +1,9 @@
 """Builders of nodes, ledgers and pods, and a runner of the `croupier` command."""
 
+import contextlib
 import json
 import os
+import pty
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -37,6 +39,25 @@ def croupier(*args: str, stdin: str = "", kubeconfig: Any = None) -> CommandResu
     )
     assert "Traceback" not in ended.stderr, ended.stderr
     return CommandResult(ended.returncode, ended.stdout, ended.stderr)
+
+
+def at_a_terminal(
+    command: Sequence[str], *, answer: str = "", env: Mapping[str, str] | None = None
+) -> tuple[int, str]:
+    """Run the command at a terminal and answer its question; the exit code and everything shown."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=env) as process:
+        os.close(theirs)
+        shown, answered = b"", False
+        with contextlib.suppress(OSError):  # the terminal is closed at the end of the command
+            while chunk := os.read(ours, 65536):
+                shown += chunk
+                if answer and not answered and b"Continue?" in shown:
+                    os.write(ours, f"{answer}\n".encode())
+                    answered = True
+        code = process.wait(timeout=60)
+    os.close(ours)
+    return code, shown.decode().replace("\r\n", "\n")
 
 
 async def node(api: Client, name: str, cards: str = "H100:2", **changes: Any) -> None:

@@ -176,7 +176,7 @@ async def _typing_errors(cluster: Any) -> None:
         (("rack-3",), 1, "there is no node rack-3; did you mean rack-2 or rack-10?"),
         (("-r", "gpus"), 1, "no node has gpus and no pod requests it; did you mean nvidia.com/gpu?"),
         (("rack-2", "-r", "zebra"), 1, "node rack-2 does not have zebra and no pod there requests it."),
-        (("-o", "yaml"), 2, "--output yaml: must be table, wide or json."),
+        (("-o", "text"), 2, "--output text: must be table, wide, json, yaml or name."),
     ):
         answer = await ask(cluster, *typed)
         assert (answer.code, answer.out) == (code, "")

@@ -1,14 +1,17 @@
 """`croupier cards`, `pools`, `assign`, `unassign`, `drain`, `retire`."""
 
+import os
 from typing import Any
 
 import pytest
+import yaml
 
 from croupier.api import kinds
 from croupier.api.gpu.device import DRAIN, IGNORE
 from croupier.api.gpu.pool import CONFIRMED
 from croupier.core.pools.assignment import ASSIGNMENT
-from tests.cli.env import croupier
+from tests.cli.command import CROUPIER
+from tests.cli.env import at_a_terminal, croupier
 
 SINCE = "2030-01-31T12:00:00Z"
 CARD = "node-1-0000-65-00-0"
@@ -82,8 +85,38 @@ async def test_lists_all_cards_and_shows_one_in_detail(api, crds, clean_cluster,
     assert "held by" in details or "not in the ledger" in details
 
     missing = ask("cards", "node-9/9")
-    assert (missing.code, "there is no card node-9/9" in missing.err) == (2, True)
+    assert (missing.code, "there is no card node-9/9" in missing.err) == (1, True)
     assert ask("cards", "--state", "Broken").code == 2
+
+
+async def test_the_formats_of_a_list(api, crds, clean_cluster, ask):
+    await card(api)
+    await pool(api)
+
+    header, first = (line.split() for line in ask("cards").out.splitlines())
+    assert header[:6] == ["CARD", "NODE", "INDEX", "STATE", "PHASE", "POOL"]
+    assert first[5] == "-", "an empty column is shown"
+    assert "AGE" in ask("cards", "-o", "wide").out.splitlines()[0]
+    assert ask("cards", "-o", "name").out == f"gpudevice.gpu.deckhouse.io/{CARD}\n"
+    assert yaml.safe_load(ask("cards", "-o", "yaml").out) == ask("cards", "-o", "json").data
+    assert ask("pools", "-o", "name").out == "gpupool.gpu.deckhouse.io/team-a\n"
+    assert yaml.safe_load(ask("pools", "show", "team-a", "-o", "yaml").out)["pool"] == "team-a"
+    assert ask("reservations", "-A", "-o", "name").out == ""
+    assert ask("cards", "-o", "text").err == (
+        "croupier: --output text: must be table, wide, json, yaml or name.\n"
+    )
+
+
+async def test_a_table_on_a_narrow_terminal_does_not_fold_a_value(api, crds, clean_cluster, cluster):
+    await card(api)
+    env = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig), "COLUMNS": "40"}
+    code, shown = at_a_terminal([*CROUPIER, "cards"], env=env)
+    lines = shown.splitlines()
+
+    assert (code, len(lines)) == (0, 2)
+    assert lines[1].startswith(CARD)
+    assert "Croupier-Simulated-70GB" in lines[1]
+    assert "\x1b" not in shown
 
 
 async def test_an_empty_list_suggests_what_may_be_missing(api, crds, clean_cluster, ask):
@@ -157,7 +190,7 @@ async def test_pools_show_capacity_and_problems(api, crds, clean_cluster, ask):
     assert confirmed.metadata.annotations[CONFIRMED] == str(confirmed.metadata.generation)
     await pool(api, "team-b")
     assert "nothing to confirm" in ask("pools", "confirm", "team-b").out
-    assert ask("pools", "confirm", "team-c").code == 2
+    assert ask("pools", "confirm", "team-c").code == 1
 
 
 async def test_help_shows_examples(api, ask):

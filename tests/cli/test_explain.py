@@ -108,11 +108,20 @@ def test_a_missing_pod_is_reported_in_one_sentence(cluster, ask):
 
     assert missing.code == 1
     assert missing.err.startswith("croupier: ")
-    assert 'pods "no-such-pod" not found' in missing.err
+    assert "there is no pod no-such-pod in namespace default" in missing.err
+
+
+async def test_a_pod_of_another_namespace_is_found_there(api, crds, ask, namespace):
+    await api.create(kinds.PODS, env.pod(namespace, "elsewhere", gpus=1, marked=False))
+
+    missing = ask("default/elsewhere")
+
+    assert missing.code == 1
+    assert f"there is a pod elsewhere in namespace {namespace}" in missing.err
 
 
 @pytest.mark.parametrize(
-    "typed", [["a/b/c"], ["/b"], ["a/b", "-n", "c"], ["a/b", "-o", "yaml"]], ids=" ".join
+    "typed", [["a/b/c"], ["/b"], ["a/b", "-n", "c"], ["a/b", "-o", "wide"]], ids=" ".join
 )
 def test_invalid_arguments_exit_with_2(typed):
     assert croupier("explain", "pod", *typed).code == 2

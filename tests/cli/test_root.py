@@ -40,6 +40,29 @@ def test_version_prints_text_and_json():
     parsed = json.loads(croupier("version", "-o", "json").stdout)
 
     assert text == f"croupier {parsed['croupier']}"
+    assert croupier("--version").stdout.strip() == text
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        ["--kubeconfig", "/no/such/file", "cards"],
+        ["cards", "--kubeconfig", "/no/such/file"],
+        ["--kubeconfig", "/no/such/other", "explain", "pod", "x", "--kubeconfig", "/no/such/file"],
+        ["--kubeconfig", "/no/such/file", "pools", "show", "x"],
+        ["--kubeconfig", "/no/such/file", "market", "status"],
+    ],
+    ids=" ".join,
+)
+def test_global_options_may_stand_before_or_after_the_verb(typed):
+    ended = croupier(*typed)
+
+    assert ended.returncode == 1
+    assert "cannot read kubeconfig /no/such/file:" in ended.stderr
+
+
+def test_an_option_before_the_verb_does_not_disturb_verbs_without_it():
+    assert croupier("--namespace", "team-a", "version").returncode == 0
 
 
 @pytest.mark.parametrize("typed", [["deal"], ["lab", "fly"], ["version", "--loud"]], ids=" ".join)

@@ -1,9 +1,6 @@
 """Uninstalling: no finalizer blocks, objects of users stay, and running pods continue."""
 
 import asyncio
-import contextlib
-import os
-import pty
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -188,7 +185,7 @@ async def _nothing_is_removed_without_an_answer(api: Client, lab: Lab) -> None:
     piped = await asyncio.to_thread(_piped, command, "n\n")
     assert piped.returncode == 2
     assert "there is no terminal to ask at: pass --yes to do it" in piped.stderr
-    code, shown = await asyncio.to_thread(_at_a_terminal, command, "n")
+    code, shown = await asyncio.to_thread(env.at_a_terminal, command, answer="n")
     assert code == 1
     assert lab.server in shown
     deleted, _, kept = shown.partition("Stay, but lose a finalizer or marks:")
@@ -202,23 +199,6 @@ async def _nothing_is_removed_without_an_answer(api: Client, lab: Lab) -> None:
 
 def _piped(command: list[str], answer: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, input=answer, capture_output=True, text=True, timeout=60, check=False)
-
-
-def _at_a_terminal(command: list[str], answer: str) -> tuple[int, str]:
-    """Run the command at a terminal and type the answer; the exit code and everything shown."""
-    ours, theirs = pty.openpty()
-    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, close_fds=True) as process:
-        os.close(theirs)
-        shown, answered = b"", False
-        with contextlib.suppress(OSError):  # the terminal is closed at the end of the command
-            while chunk := os.read(ours, 65536):
-                shown += chunk
-                if not answered and b"Continue?" in shown:
-                    os.write(ours, f"{answer}\n".encode())
-                    answered = True
-        code = process.wait(timeout=60)
-    os.close(ours)
-    return code, shown.decode().replace("\r\n", "\n")
 
 
 def _report_says_what_was_removed(printed: str) -> None:

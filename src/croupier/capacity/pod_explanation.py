@@ -18,8 +18,8 @@ from croupier.core.ledger.ledger import Ledger
 from croupier.core.model.card_request import CardRequest
 from croupier.core.model.pod_view import PodView
 from croupier.core.placement.card_selection import Strategy
-from croupier.kube.client.api_client import Client
-from croupier.kube.client.errors import NotFound
+from croupier.kube.client.api_client import Client, Selection
+from croupier.kube.client.errors import Forbidden, KubeError, NotFound
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,14 @@ class ExplainResult:
     """When the pod was bound."""
 
 
+class PodNotFound(KubeError):
+    """Neither the pod nor an owner that could not create it exists in the namespace."""
+
+    def __init__(self, namespace: str, name: str, elsewhere: tuple[str, ...] = ()) -> None:
+        there = f"; there is a pod {name} in namespace {' and '.join(elsewhere)}" if elsewhere else ""
+        super().__init__(f"there is no pod {name} in namespace {namespace}{there}")
+
+
 async def read(api: Client, namespace: str, name: str, now: datetime) -> ExplainResult | RejectedPod:
     """The explanation of a pod, or of the rejection that its owner received if it does not exist."""
     try:
@@ -41,7 +49,17 @@ async def read(api: Client, namespace: str, name: str, now: datetime) -> Explain
     except NotFound:
         if absent := await rejected_pod.find(api, namespace, name):
             return absent
-        raise
+        elsewhere = await _namespaces_with_pod(api, name)
+    raise PodNotFound(namespace, name, elsewhere)
+
+
+async def _namespaces_with_pod(api: Client, name: str) -> tuple[str, ...]:
+    """Other namespaces that have a pod of this name; none if the user may not list their pods."""
+    try:
+        pods = await api.list(kinds.PODS, Selection(fields=f"metadata.name={name}"))
+    except Forbidden:
+        return ()
+    return tuple(sorted(pod.metadata.namespace for pod in pods.items))
 
 
 async def _read_pod(api: Client, namespace: str, name: str, now: datetime) -> ExplainResult:

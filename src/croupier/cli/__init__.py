@@ -1,8 +1,9 @@
 """The `croupier` command; one module per verb.
 
 Verbs import their dependencies inside the function, so that `--help` and completion stay fast. An error the
-user can act on is one sentence on stderr and exit code 1. Invalid options exit with 2, Ctrl-C with 130.
-The verbs of the local cluster come from the package croupier_lab, where that is installed.
+user can act on, such as an object that does not exist, is one sentence on stderr and exit code 1. Invalid
+options exit with 2, Ctrl-C with 130. The verbs of the local cluster come from the package croupier_lab, where
+that is installed.
 """
 
 import importlib
@@ -20,6 +21,7 @@ from croupier.cli import (
     explain,
     extender,
     fallback,
+    global_options,
     ledger,
     manager,
     market,
@@ -38,12 +40,12 @@ from croupier.cli import (
 
 app = typer.Typer(
     name="croupier",
-    help="Croupier allocates GPU cards and CPU limits to pods from one ledger.",
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.callback()(global_options.root)
 app.add_typer(explain.app, name="explain", rich_help_panel="Allocation")
 app.command("what-if", rich_help_panel="Allocation")(what_if.what_if)
 app.command("fallback", rich_help_panel="Allocation")(fallback.fallback)

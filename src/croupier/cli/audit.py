@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from croupier.cli import cluster, rendering, tables, terminal
+from croupier.cli import cluster, listing, terminal
 
 if TYPE_CHECKING:
     from croupier.controllers.ledger.inspection import CheckedFinding, Inspection
@@ -22,7 +22,7 @@ def audit(
     node: Annotated[str | None, typer.Argument(metavar="[NODE]", help="Audit only this node.")] = None,
     *,
     fix: Annotated[bool, typer.Option("--fix", help="Apply the safe repairs.")] = False,
-    output: terminal.Output = "text",
+    output: listing.Format = "table",
     kubeconfig: cluster.Kubeconfig = None,
     context: cluster.Context = None,
 ) -> None:
@@ -37,26 +37,26 @@ def audit(
     """
     from croupier.controllers.ledger import inspection
 
-    terminal.check_output(output)
+    listing.check(output)
     result = cluster.run(
         cluster.ClusterTarget(kubeconfig, context), lambda api: inspection.inspect(api, node=node, fix=fix)
     )
     if node is not None and node not in result.nodes:
         terminal.fail(f"the ledger has no node {node}.")
-    if output == "json":
-        typer.echo(rendering.json(as_data(result)))
-    else:
-        _print(result, fix=fix)
+    if not result.recorded and output in ("table", "wide"):
+        typer.echo(IN_MEMORY + (" Nothing was repaired." if fix else ""))
+    listing.echo(output, _listing(result))
     raise typer.Exit(1 if result.left else 0)
 
 
-def _print(result: "Inspection", *, fix: bool) -> None:
-    if not result.recorded:
-        typer.echo(IN_MEMORY + (" Nothing was repaired." if fix else ""))
-    if result.checked:
-        tables.echo(HEADERS, [row(checked) for checked in result.checked])
-    else:
-        typer.echo(f"No findings on {terminal.plural(len(result.nodes), 'node')}.")
+def _listing(result: "Inspection") -> listing.Listing:
+    return listing.Listing(
+        headers=HEADERS,
+        rows=[row(checked) for checked in result.checked],
+        names=[f"node/{node}" for node in dict.fromkeys(checked.node for checked in result.checked)],
+        data=as_data(result),
+        empty=f"No findings on {terminal.plural(len(result.nodes), 'node')}.",
+    )
 
 
 def row(checked: "CheckedFinding") -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from croupier.cli import amounts, cluster, rendering, tables, terminal
+from croupier.cli import amounts, cluster, listing, tables, terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from croupier.core.availability import Availability, NodeAmounts, ResourceAmounts
     from croupier.kube.client.api_client import Client
 
-OUTPUTS = ("table", "wide", "json")
 NUMBERS = ("allocatable", "allocated", "available")
 PROGRESS_AFTER = 2.0
 """Seconds before progress is printed."""
@@ -34,9 +33,7 @@ def available(
             help="Show only this resource; the domain may be omitted. Repeatable.",
         ),
     ] = None,
-    output: Annotated[
-        str, typer.Option("--output", "-o", metavar="|".join(OUTPUTS), help="Output format.")
-    ] = "table",
+    output: listing.Format = "table",
     kubeconfig: cluster.Kubeconfig = None,
     context: cluster.Context = None,
 ) -> None:
@@ -54,15 +51,17 @@ def available(
     croupier available -r mig-2g.20gb
     croupier available -o json | jq '.totals["nvidia.com/gpu"].available'
     """
-    terminal.check_output(output, OUTPUTS)
+    listing.check(output)
     index = _read(cluster.ClusterTarget(kubeconfig, context), node)
     names = (
         _resolve_names(index, resource, node)
         if resource
         else default_resources(index, snapshot=output != "table")
     )
-    if output == "json":
-        typer.echo(rendering.json(as_data(index, names)))
+    if listing.is_data(output):
+        listing.echo_data(output, as_data(index, names))
+    elif output == "name":
+        typer.echo("\n".join(f"node/{name}" for name in index.nodes() if node in (None, name)))
     else:
         typer.echo("\n".join(lines(index, names, node=node, wide=output == "wide", ranked=bool(resource))))
 

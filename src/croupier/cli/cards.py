@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from croupier.cli import cluster, rendering, tables, terminal
+from croupier.cli import cluster, listing, tables, terminal
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -29,6 +29,7 @@ HEADERS = (
     "health",
     "age",
 )
+WIDE = ("age",)
 MAX_FAULT_LENGTH = 60
 """Characters of a fault message in the table; `croupier cards NAME` prints all of it."""
 
@@ -54,7 +55,7 @@ def cards(
         str | None, typer.Option("--pool", metavar="POOL", help="Only cards of this pool.")
     ] = None,
     state: State = None,
-    output: terminal.Output = "text",
+    output: listing.Format = "table",
     kubeconfig: cluster.Kubeconfig = None,
     context: cluster.Context = None,
 ) -> None:
@@ -64,27 +65,22 @@ def cards(
     croupier cards
     croupier cards --pool team-a --state Faulted
     croupier cards node-1/0
-    croupier cards node-1-0000-65-00-0 -o json
+    croupier cards -o wide
+    croupier cards node-1-0000-65-00-0 -o yaml
     """
     from croupier.capacity import card_data
 
-    terminal.check_output(output)
+    listing.check(output)
     _check_state(state)
     snapshot = cluster.run(cluster.ClusterTarget(kubeconfig, context), _read)
     rows = [row for row in card_data.rows(snapshot) if _matches(row, node, pool, state)]
     if name is not None:
         chosen = find([row.device for row in rows], name)
         rows = [row for row in rows if row.device is chosen]
-    if output == "json":
-        typer.echo(rendering.json([card_data.as_data(row) for row in rows]))
-    elif name is not None:
-        for line in _details(rows[0]):
-            typer.echo(line)
-    elif rows:
-        now = cluster.now()
-        tables.echo(HEADERS, [_cells(row, now) for row in rows])
+    if name is not None and output == "table":
+        typer.echo("\n".join(_details(rows[0])))
     else:
-        typer.echo("No card matches." if snapshot.devices else _NO_CARDS)
+        listing.echo(output, _listing(rows, "No card matches." if snapshot.devices else _NO_CARDS))
 
 
 _NO_CARDS = "The cluster has no GPUDevice: is `croupier node` running on the nodes, and `croupier manager`?"
@@ -99,7 +95,7 @@ def _check_state(state: str | None) -> None:
 
 
 def find(devices: "Iterable[GPUDevice]", name: str) -> "GPUDevice":
-    """The card with this name or at this `NODE/INDEX`; exits with code 2 if there is none."""
+    """The card with this name or at this `NODE/INDEX`; exits with code 1 if there is none."""
     from croupier.api.gpu.device import INDEX_LABEL
 
     node, _, index = name.rpartition("/")
@@ -110,7 +106,7 @@ def find(devices: "Iterable[GPUDevice]", name: str) -> "GPUDevice":
 
     chosen = next(filter(matches, devices), None)
     if chosen is None:
-        terminal.usage_error(f"there is no card {name}; `croupier cards` lists all cards.")
+        terminal.fail(f"there is no card {name}; `croupier cards` lists all cards.")
     return chosen
 
 
@@ -126,6 +122,20 @@ def _matches(row: "CardRow", node: str | None, pool: str | None, state: str | No
         (node is None or status.node_name == node)
         and (pool is None or row.pool == pool)
         and (state is None or status.state == state)
+    )
+
+
+def _listing(rows: "list[CardRow]", empty: str) -> listing.Listing:
+    from croupier.capacity import card_data
+
+    now = cluster.now()
+    return listing.Listing(
+        headers=HEADERS,
+        wide=WIDE,
+        rows=[_cells(row, now) for row in rows],
+        names=[f"gpudevice.gpu.deckhouse.io/{row.device.metadata.name}" for row in rows],
+        data=[card_data.as_data(row) for row in rows],
+        empty=empty,
     )
 
 

@@ -83,9 +83,7 @@ def show(outcome: FallbackPreview, output: str) -> int:
     if output == "json":
         typer.echo(rendering.json(as_data(outcome)))
     elif output == "yaml":
-        import yaml
-
-        typer.echo(yaml.safe_dump(as_data(outcome), sort_keys=False, allow_unicode=True), nl=False)
+        typer.echo(rendering.yaml(as_data(outcome)), nl=False)
     else:
         print_text(outcome)
     return EXIT_CODES[outcome.state]
@@ -153,14 +151,11 @@ def _print_offers(outcome: FallbackPreview) -> None:
         typer.echo(f"{nodes} {'has' if count == 1 else 'have'} no cards.")
         return
     typer.echo(f"Resources that {nodes} {'offers' if count == 1 else 'offer'}:")
-    free = [str(offer["mostFree"]) if "mostFree" in offer else "" for offer in offers.values()]
-    tables.echo(
-        ("resource", "nodes", "allocatable", "most free on one node"),
-        [
-            (name, str(offer["nodes"]), offer["allocatable"], most)
-            for (name, offer), most in zip(offers.items(), free, strict=True)
-        ],
-    )
+    columns = {"nodes": "nodes", "allocatable": "allocatable"}
+    if outcome.policy.prefer_available:
+        columns["mostFree"] = "most free on one node"
+    rows = [(name, *(str(offer[key]) for key in columns)) for name, offer in offers.items()]
+    tables.echo(("resource", *columns.values()), rows)
 
 
 def offered(outcome: FallbackPreview) -> dict[str, dict[str, Any]]:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from croupier.cli import cluster, rendering, tables, terminal
+from croupier.cli import cluster, listing, rendering, terminal
 from croupier.cli.terminal import plural
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ HEADERS = ("node", "cards", "percent", "slots", "slices", "holders", "held", "un
 def ledger(
     node: Annotated[str | None, typer.Argument(metavar="[NODE]", help="Show the cards of this node.")] = None,
     *,
-    output: terminal.Output = "text",
+    output: listing.Format = "table",
     kubeconfig: cluster.Kubeconfig = None,
     context: cluster.Context = None,
 ) -> None:
@@ -29,26 +29,31 @@ def ledger(
     """
     from croupier.capacity import ledger_data, snapshot
 
-    terminal.check_output(output)
+    listing.check(output)
     seen = cluster.run(
         cluster.ClusterTarget(kubeconfig, context), lambda api: snapshot.take(api, cluster.now())
     )
     if node is not None and node not in seen.ledgers:
         reason = "it has no cards" if node in seen.nodes else "there is no such node"
         terminal.fail(f"the ledger has no node {node}: {reason}.")
-    if output == "json":
-        data = (
-            ledger_data.node_details(seen, node)
-            if node
-            else [ledger_data.node_summary(seen, name) for name in seen.ledgers]
-        )
-        typer.echo(rendering.json(data))
-    elif node is not None:
+    if node is not None and listing.is_data(output):
+        listing.echo_data(output, ledger_data.node_details(seen, node))
+    elif node is not None and output == "table":
         typer.echo("\n".join(node_lines(seen, node)))
-    elif seen.ledgers:
-        tables.echo(HEADERS, [row(seen, name) for name in seen.ledgers])
     else:
-        typer.echo("No node has cards.")
+        listing.echo(output, _listing(seen, [node] if node is not None else list(seen.ledgers)))
+
+
+def _listing(seen: "ClusterSnapshot", nodes: list[str]) -> listing.Listing:
+    from croupier.capacity import ledger_data
+
+    return listing.Listing(
+        headers=HEADERS,
+        rows=[row(seen, name) for name in nodes],
+        names=[f"nodereservation.mps.nvidia.com/{name}" for name in nodes],
+        data=[ledger_data.node_summary(seen, name) for name in nodes],
+        empty="No node has cards.",
+    )
 
 
 def row(seen: "ClusterSnapshot", name: str) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from croupier.cli import cluster, rendering, tables, terminal
+from croupier.cli import cluster, listing, tables, terminal
 from croupier.cli.process_options import LeaseNamespace
 from croupier.cli.terminal import DEFAULT_NAMESPACE
 
@@ -23,9 +23,7 @@ HEADERS = ("pod", "class", "usage", "demand", "throttled", "limit", "", "target"
 def status(
     node: Annotated[str | None, typer.Argument(metavar="[NODE]", help="Show only this node.")] = None,
     *,
-    output: Annotated[
-        str, typer.Option("--output", "-o", metavar="table|json", help="Output format.")
-    ] = "table",
+    output: listing.Format = "table",
     lease_namespace: LeaseNamespace = DEFAULT_NAMESPACE,
     kubeconfig: cluster.Kubeconfig = None,
     context: cluster.Context = None,
@@ -41,7 +39,7 @@ def status(
     """
     from croupier.capacity import market_data
 
-    terminal.check_output(output, ("table", "json"))
+    listing.check(output)
     leases = cluster.run(
         cluster.ClusterTarget(kubeconfig, context), lambda api: _leases(api, lease_namespace)
     )
@@ -50,8 +48,12 @@ def status(
         if not leases:
             terminal.fail(f"no market agent has run on node {node}: start `croupier market run` there.")
     now = cluster.now()
-    if output == "json":
-        typer.echo(rendering.json({"nodes": [market_data.as_data(lease, now) for lease in leases]}))
+    if listing.is_data(output):
+        listing.echo_data(output, {"nodes": [market_data.as_data(lease, now) for lease in leases]})
+        return
+    if output == "name":
+        for lease in leases:
+            typer.echo(f"node/{_node(lease)}")
         return
     if not leases:
         typer.echo("No market agent is running: kubectl apply -k deployments/cpu, or `croupier market run`.")

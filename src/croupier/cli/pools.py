@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from croupier.cli import cluster, rendering, tables, terminal
+from croupier.cli import cluster, listing, tables, terminal
 
 if TYPE_CHECKING:
     from croupier.api.gpu import GPUPool
@@ -23,7 +23,7 @@ Name = Annotated[str, typer.Argument(metavar="POOL", help="The pool.")]
 def pools(
     running: typer.Context,
     *,
-    output: terminal.Output = "text",
+    output: listing.Format = "table",
     kubeconfig: cluster.Kubeconfig = None,
     context: cluster.Context = None,
 ) -> None:
@@ -39,15 +39,17 @@ def pools(
         return
     from croupier.capacity import pool_data
 
-    terminal.check_output(output)
+    listing.check(output)
     listed = cluster.run(cluster.ClusterTarget(kubeconfig, context), _list_pools)
     listed.sort(key=lambda pool: pool.metadata.name)
-    if output == "json":
-        typer.echo(rendering.json([pool_data.as_data(pool) for pool in listed]))
-    elif listed:
-        tables.echo(HEADERS, [_cells(pool) for pool in listed])
-    else:
-        typer.echo("There is no GPUPool.")
+    pools_listing = listing.Listing(
+        headers=HEADERS,
+        rows=[_cells(pool) for pool in listed],
+        names=[f"gpupool.gpu.deckhouse.io/{pool.metadata.name}" for pool in listed],
+        data=[pool_data.as_data(pool) for pool in listed],
+        empty="There is no GPUPool.",
+    )
+    listing.echo(output, pools_listing)
 
 
 @app.command()
@@ -55,7 +57,9 @@ def show(
     name: Name,
     *,
     every: Annotated[bool, typer.Option("--all", help="List every card, not only the first few.")] = False,
-    output: terminal.Output = "text",
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="text|json|yaml", help="Output format.")
+    ] = "text",
     kubeconfig: cluster.Kubeconfig = None,
     context: cluster.Context = None,
 ) -> None:
@@ -66,10 +70,10 @@ def show(
     """
     from croupier.capacity import pool_data
 
-    terminal.check_output(output)
+    terminal.check_output(output, ("text", "json", "yaml"))
     pool = cluster.run(cluster.ClusterTarget(kubeconfig, context), lambda api: get_pool(api, name))
-    if output == "json":
-        typer.echo(rendering.json(pool_data.as_data(pool)))
+    if listing.is_data(output):
+        listing.echo_data(output, pool_data.as_data(pool))
         return
     for line in _details(pool, None if every else SHOWN):
         typer.echo(line)
@@ -98,7 +102,7 @@ async def get_pool(api: "Client", name: str) -> "GPUPool":
     try:
         return await api.get(kinds.GPU_POOLS, name)
     except NotFound:
-        terminal.usage_error(f"there is no pool {name}; `croupier pools` lists all pools.")
+        terminal.fail(f"there is no pool {name}; `croupier pools` lists all pools.")
 
 
 async def _confirm(api: "Client", name: str) -> str:

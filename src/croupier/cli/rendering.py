@@ -17,6 +17,13 @@ def json(data: Any) -> str:
     return msgspec.json.format(msgspec.json.encode(data)).decode()
 
 
+def yaml(data: Any) -> str:
+    import msgspec
+    from yaml import safe_dump
+
+    return safe_dump(msgspec.to_builtins(data), sort_keys=False, allow_unicode=True)
+
+
 def timestamp(when: "datetime") -> str:
     return f"{when:%Y-%m-%d %H:%M:%S} UTC"
 

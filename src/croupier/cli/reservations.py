@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from croupier.cli import cluster, rendering, tables, terminal
+from croupier.cli import cluster, listing, rendering, tables, terminal
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -25,13 +25,14 @@ HEADERS = (
     "reservation",
     "message",
 )
+WIDE = ("owner", "priority")
 
 
 def reservations(
     *,
     namespace: cluster.Namespace = None,
     everywhere: Annotated[bool, typer.Option("--all-namespaces", "-A", help="List all namespaces.")] = False,
-    output: terminal.Output = "text",
+    output: listing.Format = "table",
     kubeconfig: cluster.Kubeconfig = None,
     context: cluster.Context = None,
 ) -> None:
@@ -39,11 +40,11 @@ def reservations(
 
     \b
     croupier reservations -n team
-    croupier reservations -A -o json
+    croupier reservations -A -o wide
     """
     from croupier.capacity import reservation_data
 
-    terminal.check_output(output)
+    listing.check(output)
     if everywhere and namespace is not None:
         terminal.usage_error("--all-namespaces and --namespace are mutually exclusive.")
     target = cluster.ClusterTarget(kubeconfig, context)
@@ -54,12 +55,20 @@ def reservations(
         key=lambda row: (row.namespace, row.pod, row.node),
     )
     now = cluster.now()
-    if output == "json":
-        typer.echo(rendering.json(matching))
-    elif matching:
-        tables.echo(HEADERS, [_cells(row, now) for row in matching])
-    else:
-        typer.echo(f"No reservations{'' if selected is None else f' in namespace {selected}'}.")
+    found = listing.Listing(
+        headers=HEADERS,
+        wide=WIDE,
+        rows=[_cells(row, now) for row in matching],
+        names=[_name(row) for row in matching],
+        data=matching,
+        empty=f"No reservations{'' if selected is None else f' in namespace {selected}'}.",
+    )
+    listing.echo(output, found)
+
+
+def _name(row: "ReservationRow") -> str:
+    """The Reservation, or the pod if a scheduler holds its cards without one."""
+    return f"reservation.mps.nvidia.com/{row.reservation}" if row.reservation else f"pod/{row.pod}"
 
 
 async def _read(api: Any) -> "tuple[ClusterSnapshot, str]":

@@ -1,6 +1,9 @@
-"""Tables: drawn with rich on a terminal, plain aligned text otherwise."""
+"""Tables as plain aligned text, in the style of kubectl.
 
-import sys
+A value is never folded: on a narrow terminal a line runs on. A column is shown even if it is empty, so that
+scripts and eyes find it at the same place.
+"""
+
 from collections.abc import Container, Iterable, Sequence
 from datetime import timedelta
 
@@ -8,30 +11,22 @@ import typer
 
 GAP = "   "
 BLOCKS = 20
+EMPTY = "-"
+"""The text of an empty cell."""
 
 
 def echo(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print to stdout without the columns that are empty in every row."""
-    headers, shown = trimmed(headers, list(rows))
-    if sys.stdout.isatty():
-        _draw(headers, shown)
-    else:
-        for line in lines(headers, shown):
-            typer.echo(line)
-
-
-def trimmed(
-    headers: Sequence[str], rows: Sequence[Sequence[str]]
-) -> tuple[Sequence[str], list[Sequence[str]]]:
-    used = [index for index in range(len(headers)) if any(row[index] not in ("", "-") for row in rows)]
-    return [headers[index] for index in used], [[row[index] for index in used] for row in rows]
+    """Print to stdout."""
+    for line in lines(headers, rows):
+        typer.echo(line)
 
 
 def lines(
     headers: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Container[int] = ()
 ) -> list[str]:
-    """Plain text in the style of kubectl: upper-case headers, aligned columns; `numbers` to the right."""
-    return aligned([[header.upper() for header in headers], *rows], numbers)
+    """Upper-case headers and aligned columns; `numbers` to the right."""
+    filled = ([cell or EMPTY for cell in row] for row in rows)
+    return aligned([[header.upper() for header in headers], *filled], numbers)
 
 
 def aligned(table: Sequence[Sequence[str]], numbers: Container[int] = ()) -> list[str]:
@@ -39,19 +34,6 @@ def aligned(table: Sequence[Sequence[str]], numbers: Container[int] = ()) -> lis
     sides = (">" if index in numbers else "<" for index in range(len(widths)))
     layout = GAP.join(f"{{:{side}{width}}}" for side, width in zip(sides, widths, strict=True))
     return [layout.format(*row).rstrip() for row in table]
-
-
-def _draw(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for header in headers:
-        table.add_column(header.upper(), overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    Console().print(table)
 
 
 def bar(used: int, total: int, width: int = BLOCKS) -> str:

@@ -12,8 +12,15 @@ def version(output: terminal.Output = "text") -> None:
 
     Example: croupier version -o json
     """
+    terminal.check_output(output)
+    typer.echo(json.dumps({"croupier": number()}) if output == "json" else text())
+
+
+def text() -> str:
+    return f"croupier {number()}"
+
+
+def number() -> str:
     from importlib import metadata
 
-    terminal.check_output(output)
-    number = metadata.version("croupier")
-    typer.echo(json.dumps({"croupier": number}) if output == "json" else f"croupier {number}")
+    return metadata.version("croupier")
