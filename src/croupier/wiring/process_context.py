@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from importlib import metadata
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
@@ -147,7 +148,13 @@ async def open_context(settings: ProcessOptions) -> AsyncIterator[ProcessContext
         api_client.connect(connection, observe=metrics.request) as api,
         http_server.serve(application, ListenOptions(settings.health)) as listener,
     ):
-        log.info("serving health and metrics", url=listener.url)
+        log.info(
+            "started; waits for the caches",
+            version=metadata.version("croupier"),
+            url=listener.url,
+            server=connection.server,
+            settings=str(settings.origin or "command line"),
+        )
         if settings.origin is None:
             orders = LiveSettings(ActiveSettings(settings.configuration))
             yield ProcessContext(api, metrics, checks, settings, orders)

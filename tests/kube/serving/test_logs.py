@@ -38,6 +38,34 @@ def test_a_line_has_message_time_and_level(lines):
     assert line == {"message": "will retry", "level": "warning", "logger": "croupier.test", "retry_in": 3}
 
 
+def test_the_keys_of_a_line_have_a_fixed_order():
+    stream = io.StringIO()
+    logs.setup(form="json", stream=stream)
+    try:
+        raise ValueError("broken")
+    except ValueError:
+        structlog.get_logger("croupier.test").exception("failed", zone="a", node="b")
+
+    keys = list(json.loads(stream.getvalue()))
+    assert keys == ["time", "level", "message", "logger", "node", "zone", "exception"]
+
+
+def test_no_color_means_no_styles(monkeypatch):
+    class TerminalStream(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    shown = []
+    for no_color in ("", "1"):
+        monkeypatch.setenv("NO_COLOR", no_color)
+        stream = TerminalStream()
+        logs.setup(stream=stream)
+        structlog.get_logger().info("hello", node="a")
+        shown.append("\x1b" in stream.getvalue())
+
+    assert shown == [True, False]
+
+
 def test_the_context_is_in_every_line_including_libraries(lines):
     with structlog.contextvars.bound_contextvars(controller="pools", key="a"):
         structlog.get_logger().info("ours")

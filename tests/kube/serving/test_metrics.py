@@ -13,7 +13,7 @@ from tests.polling import until
 
 def scrape(metrics: ProcessMetrics) -> list[str]:
     lines = generate_latest(metrics.registry).decode().splitlines()
-    return [line for line in lines if not line.startswith("#") and "_created{" not in line]
+    return [line for line in lines if not line.startswith("#")]
 
 
 def test_two_registries_are_independent():
@@ -24,10 +24,20 @@ def test_two_registries_are_independent():
     assert not [line for line in scrape(other) if line.startswith("croupier_client_requests_total")]
 
 
-def test_every_metric_has_the_croupier_prefix():
+def test_every_metric_has_the_croupier_prefix_or_that_of_processes():
     metrics = ProcessMetrics(CollectorRegistry())
 
-    assert {family.name.split("_")[0] for family in metrics.registry.collect()} == {"croupier"}
+    assert {family.name.split("_")[0] for family in metrics.registry.collect()} == {"croupier", "process"}
+
+
+def test_the_build_is_named_and_counters_have_one_series():
+    metrics = ProcessMetrics(CollectorRegistry())
+    metrics.request("get", "pods", 200, 0.01)
+
+    lines = scrape(metrics)
+    assert [line for line in lines if line.startswith("croupier_build_info{") and "version=" in line]
+    assert [line for line in lines if line.startswith("process_resident_memory_bytes ")]
+    assert not [line for line in lines if "_created" in line]
 
 
 def test_a_removed_controller_leaves_no_series():

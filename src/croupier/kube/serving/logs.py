@@ -1,11 +1,13 @@
 """Structured logging of Croupier and its libraries in one stream, as JSON or for a console.
 
-On a terminal the lines are coloured and aligned; otherwise each line is one JSON
-object. Values that look like credentials are hidden, because more people can read
-logs than Secrets.
+A line begins with time, level and message; the other keys follow in alphabetical order, so that equal lines
+look equal. On a terminal the lines are coloured and aligned, without styles if NO_COLOR is set; otherwise
+each line is one JSON object. Values that look like credentials are hidden, because more people can read logs
+than Secrets.
 """
 
 import logging
+import os
 import re
 import sys
 from collections.abc import Mapping
@@ -26,16 +28,19 @@ _SECRET_TEXT = re.compile(
     r"|(?P<pem>-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----)"
 )
 HIDDEN = "[hidden]"
+FIRST = ("time", "level", "message")
+LAST = ("exception", "stack")
 
 
 def setup(*, level: str = "info", form: LogFormat = "auto", stream: TextIO | None = None) -> None:
     """Log to `stream` (default stderr), from `level` up."""
     output = stream or sys.stderr
     console = form == "console" or (form == "auto" and output.isatty())
+    colours = output.isatty() and not os.environ.get("NO_COLOR")
     handler = logging.StreamHandler(output)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=_shared(), processors=_render_processors(console, output.isatty())
+            foreign_pre_chain=_shared(), processors=_render_processors(console, colours)
         )
     )
     root = logging.getLogger()
@@ -97,8 +102,16 @@ def _render_processors(console: bool, colours: bool) -> list[Processor]:
         structlog.processors.format_exc_info,
         hide_secrets,
         structlog.processors.EventRenamer("message"),
+        _ordered,
         structlog.processors.JSONRenderer(default=str),
     ]
+
+
+def _ordered(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+    """Time, level and message first, then the other keys by name, and a traceback last."""
+    first = [name for name in FIRST if name in event]
+    rest = sorted(event.keys() - set(FIRST), key=lambda name: (name in LAST, name))
+    return {name: event[name] for name in (*first, *rest)}
 
 
 def _level(name: str) -> int:

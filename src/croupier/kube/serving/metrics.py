@@ -4,10 +4,19 @@ Series with the name of a cache are removed with it.
 """
 
 import asyncio
+import platform
 from collections.abc import Callable, Iterator
+from importlib import metadata
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+)
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from croupier.kube.cache.reflector import Reflector, ReflectorStats
@@ -20,12 +29,23 @@ from croupier.kube.controller.metrics import (
     ReconcileMetrics,
 )
 
+# No second series for every counter: no rule or dashboard uses it.
+disable_created_metrics()  # type: ignore[no-untyped-call]  # the library has no annotation for it
+
 
 class ProcessMetrics:
     """The metrics of one process; its registry is served at `/metrics`."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.registry = registry
+        ProcessCollector(registry=registry)
+        build = Gauge(
+            "croupier_build_info",
+            "Always 1; the labels have the versions of the program and of Python",
+            ["version", "python"],
+            registry=registry,
+        )
+        build.labels(metadata.version("croupier"), platform.python_version()).set(1)
         self.caches = CacheCollector()
         registry.register(self.caches)
         self.controllers = ReconcileMetrics(registry)
