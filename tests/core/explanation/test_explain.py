@@ -64,6 +64,26 @@ def test_equal_reasons_are_counted_together_as_the_scheduler_does():
     ]
 
 
+def test_the_nearest_node_is_the_one_that_lacks_least_even_if_all_its_cards_are_free():
+    seen = world(node("a", 100, 10, 100, 100), node("b", *[100] * 8))
+
+    explanation = explain.explain(pod(CardShares(12, 80)), NodeConstraints(), seen)
+
+    assert [(miss.node, miss.detail) for miss in explanation.nearest] == [
+        ("b", "the node has only 8 cards for it"),
+        ("a", "card 1 is short by 70 %"),
+    ]
+    assert explanation.notes == (
+        "no node has 12 cards, the largest has 8: the pod cannot start even if all cards are free",
+    )
+
+
+def test_a_pod_that_fits_when_others_end_is_not_said_to_be_impossible():
+    explanation = explain.explain(pod(CardShares(2, 80)), NodeConstraints(), world(node("a", 100, 10)))
+
+    assert (explanation.state, explanation.notes) == ("Pending", ())
+
+
 def test_a_pod_that_fits_lists_the_best_node_first():
     explanation = explain.explain(
         pod(CardShares(1, 50)), NodeConstraints(), world(node("a", 100), node("b", 60))

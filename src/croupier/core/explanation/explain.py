@@ -149,6 +149,8 @@ def waiting(pod: PodView, needs: NodeConstraints, world: SchedulingInputs) -> Pl
         sentence = f"the pod would fit on {fits[0]}{more} now; it waits for the scheduler"
         return PlacementExplanation(pod, "Fits", sentence, held, fits, refusal_groups(by_node))
     refusals = refusal_groups(by_node)
+    eligible = _eligible_ledgers(needs, world)
+    never = nearest_fit.never_fits(eligible.values(), pod.wants)
     return PlacementExplanation(
         pod,
         "Pending",
@@ -156,7 +158,8 @@ def waiting(pod: PodView, needs: NodeConstraints, world: SchedulingInputs) -> Pl
         held,
         refusals=refusals,
         nearest=tuple(NearMiss(node, _detail(by_node[node])) for node in nearest(pod, by_node, world)),
-        instead=nearest_fit.smaller_requests(_eligible_ledgers(needs, world), pod.wants, world.strategy),
+        instead=nearest_fit.smaller_requests(eligible, pod.wants, world.strategy),
+        notes=(never,) if never else (),
     )
 
 

@@ -3,7 +3,7 @@
 This tells the owner of a pending pod what to change: fewer cards, or a smaller share.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from croupier.core.ledger.ledger import Ledger
@@ -15,6 +15,7 @@ from croupier.core.model.card_request import (
     CardShares,
     MigDevices,
     PoolUnits,
+    of_pool,
 )
 from croupier.core.model.refusal import Refusal
 from croupier.core.placement import placement
@@ -64,6 +65,20 @@ def _units(card: LedgerCard) -> int:
     if card.mode == "Exclusive":
         return int(card.free > 0)
     return len(card.free_slots()) if card.mode == "MIG" else card.free
+
+
+def never_fits(ledgers: Iterable[Ledger], wants: CardRequest) -> str:
+    """Why no node could satisfy the request even if it were empty; empty if one could."""
+    known = list(ledgers)
+    for want in wants:
+        if isinstance(want, CardShares):
+            largest = max((len(_shares(ledger, want.pool)) for ledger in known), default=0)
+            if 0 < largest < want.cards:
+                return (
+                    f"no node has {want.cards} cards{of_pool(want.pool)}, the largest has {largest}: "
+                    "the pod cannot start even if all cards are free"
+                )
+    return ""
 
 
 def smaller_requests(

@@ -44,7 +44,8 @@ def explain(ledger: Ledger, demand: NodeRequest, shared: Collection[str] = ()) -
     suitable = [card for card in cards if card.mode in demand.modes and _suits(card, want)]
     if not suitable:
         return Refusal(_no_suitable_card(want))
-    detail = ", ".join(words for card in suitable if (words := _of_card(card, want, shared)))
+    short = ", ".join(words for card in suitable if (words := _of_card(card, want, shared)))
+    detail = short or f"the node has only {_cards(len(suitable))} for it"
     if not any(card.healthy for card in suitable):
         return Refusal(f"has no healthy card{of_pool(want.pool)}", detail)
     return Refusal(_too_little(suitable, want, shared), detail)
@@ -75,10 +76,9 @@ def _too_little(cards: Sequence[LedgerCard], want: RequestUnit, shared: Collecti
     if isinstance(want, TimeSlices):
         return f"needs {want.count} free time slices{pool} but has {sum(card.free for card in cards)}"
     have = sum(card.free >= want.percent and card.id not in shared for card in cards)
-    noun = "card" if want.cards == 1 else "cards"
     if want.percent == WHOLE_CARD:
-        return f"needs {want.cards} free {noun}{pool} but has {have}"
-    return f"needs {want.cards} {noun}{pool} with {want.percent} % free but has {have}"
+        return f"needs {_cards(want.cards, 'free ')}{pool} but has {have}"
+    return f"needs {_cards(want.cards)}{pool} with {want.percent} % free but has {have}"
 
 
 def _of_card(card: LedgerCard, want: RequestUnit, shared: Collection[str]) -> str:
@@ -92,6 +92,10 @@ def _of_card(card: LedgerCard, want: RequestUnit, shared: Collection[str]) -> st
     if isinstance(want, TimeSlices):
         return f"card {card.index} has {card.free} of {card.capacity} slices free"
     return ledger_ops.shortfall(card, want.percent) if card.free < want.percent else ""
+
+
+def _cards(count: int, kind: str = "") -> str:
+    return f"{count} {kind}card{'' if count == 1 else 's'}"
 
 
 def _mig(want: MigDevices) -> str:
