@@ -219,6 +219,15 @@ def test_without_a_lab_the_error_says_how_to_start_one(person, args):
     assert answer.stderr == "croupier: There is no lab default: start one with `croupier lab up`.\n"
 
 
+def test_the_environment_chooses_a_lab_unless_an_option_does():
+    env = {**os.environ, "CROUPIER_LAB": "from-environment"}
+
+    for args, name in (([], "from-environment"), (["--name", "typed"], "typed")):
+        command = [*CROUPIER, "lab", "status", *args]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=env)
+        assert f"There is no lab {name}" in ended.stderr
+
+
 def test_stopping_a_missing_lab_is_not_an_error(person):
     assert person.types("down").stdout == "There is no lab default.\n"
     assert person.types("down", "--all").stdout == "There is no lab.\n"

@@ -1,11 +1,21 @@
 """Arguments shared by the verbs of `croupier lab`."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from croupier.cli import terminal
 
 if TYPE_CHECKING:
     from croupier_lab.lab import Lab
+
+
+Name = Annotated[
+    str,
+    typer.Option(
+        "--name", envvar="CROUPIER_LAB", help="Name of the lab; several labs can run at the same time."
+    ),
+]
 
 
 def find_lab(name: str, advice: str) -> "Lab":

@@ -19,7 +19,7 @@ def image(
     entrypoint: Annotated[
         str, typer.Option(metavar="COMMAND", help="Entry point; by default the binary itself.")
     ] = "",
-    name: Annotated[str, typer.Option(help="Lab whose real node gets the image.")] = "default",
+    name: arguments.Name = "default",
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="Only write the archive."),

@@ -29,7 +29,7 @@ def install(
         bool,
         typer.Option("--print-values", help="Only load the images and print the chart values of this lab."),
     ] = False,
-    name: Annotated[str, typer.Option("--name", help="Name of the lab.")] = "default",
+    name: arguments.Name = "default",
 ) -> None:
     """Install Croupier into a lab with a real node and wait until every pod is ready (requires root).
 

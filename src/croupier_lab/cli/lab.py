@@ -30,7 +30,6 @@ T = TypeVar("T")
 
 INTERRUPTED = 130
 
-Name = Annotated[str, typer.Option("--name", help="Name of the lab; several labs can run at the same time.")]
 Bin = Annotated[
     Path | None,
     typer.Option(
@@ -56,7 +55,7 @@ def up(
         list[str] | None,
         typer.Option(metavar="NAME=MODEL:COUNT", help="Add a simulated node with this name. Repeatable."),
     ] = None,
-    name: Name = DEFAULT,
+    name: arguments.Name = DEFAULT,
     detach: Annotated[bool, typer.Option("--detach", help="Return and keep the lab running.")] = False,
     real_node: Annotated[
         bool, typer.Option("--real-node", help="Join this machine as a node with a kubelet (requires root).")
@@ -140,7 +139,7 @@ def up(
 
 @app.command()
 def down(
-    name: Name = DEFAULT,
+    name: arguments.Name = DEFAULT,
     every: Annotated[bool, typer.Option("--all", help="Stop all labs.")] = False,
 ) -> None:
     """Stop a lab. Its logs are kept until the next `up`.
@@ -167,7 +166,7 @@ def down(
 
 @app.command()
 def status(
-    name: Name = DEFAULT,
+    name: arguments.Name = DEFAULT,
     output: terminal.Output = "text",
 ) -> None:
     """Show the processes of a lab and where its logs are. Exit code 1 if it is not running."""
@@ -211,7 +210,7 @@ def list_labs(
 
 @app.command()
 def kubeconfig(
-    name: Name = DEFAULT,
+    name: arguments.Name = DEFAULT,
     raw: Annotated[bool, typer.Option("--raw", help="Print the content of the file.")] = False,
 ) -> None:
     """Print the path of a lab's kubeconfig.
@@ -230,7 +229,7 @@ def kubeconfig(
         "allow_interspersed_args": False,
     }
 )
-def kubectl(context: typer.Context, name: Name = DEFAULT) -> None:
+def kubectl(context: typer.Context, name: arguments.Name = DEFAULT) -> None:
     """Run kubectl against a lab.
 
     \b

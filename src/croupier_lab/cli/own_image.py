@@ -5,12 +5,14 @@ from typing import Annotated
 
 import typer
 
+from croupier_lab.cli import arguments
+
 
 def own_image(
     tag: Annotated[
         str, typer.Option("--tag", "-t", metavar="NAME[:TAG]", help="Name of the image in pods.")
     ] = "",
-    name: Annotated[str, typer.Option(help="Lab whose real node gets the image.")] = "default",
+    name: arguments.Name = "default",
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="Only write the archive."),
