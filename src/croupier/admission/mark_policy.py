@@ -54,7 +54,7 @@ _VARIABLES: Final = {
         f"name.startsWith('{POOL}')) && amounts[name] != '0'))"
     ),
 }
-_NO_MIRROR: Final = (
+NO_MIRROR: Final = (
     "!(request.userInfo.username.startsWith('system:node:') && has(object.metadata.annotations) "
     f"&& '{MIRROR}' in object.metadata.annotations)"
 )
@@ -73,7 +73,7 @@ def documents(namespaces: Mapping[str, Any] | None = None) -> list[dict[str, Any
             policies.validation(f"{nothing} || !has(object.spec.nodeName)", _SETS_NODE_NAME, *ours),
         ],
         namespaces=policies.USER_NAMESPACES,
-        conditions={"no-mirror-of-a-static-pod": _NO_MIRROR},
+        conditions={"no-mirror-of-a-static-pod": NO_MIRROR},
     ).documents(namespaces)
 
 

@@ -1,9 +1,10 @@
 """The steps that mutate a new pod, and their order.
 
 First the annotations become a resource request, so that the later steps see resources only. Then profiles
-that no node offers are replaced. Then the mark is added to the final request, and last the scheduler is set,
-if a second scheduler places these pods. Each step works on the result of the previous one, and all
-operations form one patch. Only caches are read, so the API server never waits for another request.
+that no node offers are replaced. Then variables that would override the grant are overruled or refused, the
+mark is added to the final request, and last the scheduler is set, if a second scheduler places these pods.
+Each step works on the result of the previous one, and all operations form one patch. Only caches are read, so
+the API server never waits for another request.
 """
 
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from croupier.core.fallbacks.chain import ResourceOffer
 from croupier.core.fallbacks.policy import FallbackPolicy
 from croupier.core.jsonpatch import Operation
 from croupier.core.model.refusal import Refusal
-from croupier.core.pods import ledger_resource, podspec_view
+from croupier.core.pods import device_variables, ledger_resource, podspec_view
 from croupier.core.pods.podspec_view import PodSpecView
 
 
@@ -64,10 +65,11 @@ def rewrite(
             return AdmissionVerdict()  # the mirror of a static pod, which runs already
         draft = _percent(draft)
         draft, verdict = _fallback(draft, offer, policy)
+        draft, warnings = _variables(draft)
         draft = draft.after(ledger_resource.add_ledger_resource(draft.spec))
         if scheduler:
             draft = draft.after(ledger_resource.set_scheduler(draft.spec, scheduler))
-        return replace(verdict, operations=draft.operations)
+        return replace(verdict, operations=draft.operations, warnings=verdict.warnings + warnings)
     except _Refusal as refusal:
         return AdmissionVerdict(allowed=False, sentence=str(refusal))
 
@@ -90,6 +92,13 @@ def _fallback(
         case fallback.FallbackChanges() as made:
             verdict = AdmissionVerdict(warnings=made.warnings, events=made.events, fallbacks=made.pairs)
             return draft.after(made.operations), verdict
+
+
+def _variables(draft: _PodDraft) -> tuple[_PodDraft, tuple[str, ...]]:
+    changes = device_variables.overrule(draft.spec)
+    if isinstance(changes, Refusal):
+        raise _Refusal(changes.reason)
+    return draft.after(changes.operations), changes.warnings
 
 
 def _read(pod: Any) -> PodSpecView:

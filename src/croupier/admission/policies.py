@@ -22,6 +22,7 @@ class AdmissionPolicy:
     namespaces: Mapping[str, Any] = field(default_factory=dict)
     conditions: Mapping[str, str] = field(default_factory=dict)
     failure: str = "Fail"
+    action: str = "Deny"
 
     def documents(self, narrowed: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
         """The policy and its binding; `narrowed` is a selector of namespaces."""
@@ -30,21 +31,22 @@ class AdmissionPolicy:
         policy: dict[str, Any] = {
             "failurePolicy": self.failure,
             "matchConstraints": {"resourceRules": self.rules, **selector},
-            **({"matchConditions": _expressions(self.conditions)} if self.conditions else {}),
-            "variables": _expressions(self.variables),
+            **({"matchConditions": expressions(self.conditions)} if self.conditions else {}),
+            "variables": expressions(self.variables),
             "validations": self.validations,
         }
-        binding = {"policyName": self.name, "validationActions": ["Deny"], **where}
+        binding = {"policyName": self.name, "validationActions": [self.action], **where}
         kinds = {"ValidatingAdmissionPolicy": policy, "ValidatingAdmissionPolicyBinding": binding}
-        return [
-            {
-                "apiVersion": "admissionregistration.k8s.io/v1",
-                "kind": kind,
-                "metadata": {"name": self.name},
-                "spec": spec,
-            }
-            for kind, spec in kinds.items()
-        ]
+        return [document(self.name, kind, spec) for kind, spec in kinds.items()]
+
+
+def document(name: str, kind: str, spec: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": kind,
+        "metadata": {"name": name},
+        "spec": spec,
+    }
 
 
 def rule(group: str, resources: list[str], *operations: str) -> dict[str, Any]:
@@ -72,5 +74,5 @@ def quoted(words: Iterable[str]) -> str:
     return ", ".join(f"'{word}'" for word in words)
 
 
-def _expressions(named: Mapping[str, str]) -> list[dict[str, str]]:
+def expressions(named: Mapping[str, str]) -> list[dict[str, str]]:
     return [{"name": name, "expression": text} for name, text in named.items()]

@@ -24,6 +24,13 @@ class _MalformedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class EnvVariable:
+    name: str
+    value: str | None = ""
+    """None if it comes from another object, which admission cannot read."""
+
+
+@dataclass(frozen=True, slots=True)
 class ContainerView:
     path: str
     """`/spec/containers/0`."""
@@ -38,6 +45,7 @@ class ContainerView:
     has_requests: bool = False
     """The requests map exists; otherwise a patch must create it."""
     has_limits: bool = False
+    env: tuple[EnvVariable, ...] = ()
 
     @property
     def asks(self) -> dict[str, Quantity]:
@@ -160,7 +168,22 @@ def _container(raw: Any, key: str, index: int) -> ContainerView:
         has_resources=container.get("resources") is not None,
         has_requests=resources.get("requests") is not None,
         has_limits=resources.get("limits") is not None,
+        env=_env(container.get("env"), f"{where}.env"),
     )
+
+
+def _env(variables: Any, where: str) -> tuple[EnvVariable, ...]:
+    if variables is not None and not isinstance(variables, list):
+        raise _MalformedError(_type_error(where, "a list", variables))
+    return tuple(_variable(raw, f"{where}[{index}]") for index, raw in enumerate(variables or ()))
+
+
+def _variable(raw: Any, where: str) -> EnvVariable:
+    variable = _mapping(raw, where)
+    name = _text(variable.get("name"), f"{where}.name")
+    if variable.get("valueFrom") is not None:
+        return EnvVariable(name, None)
+    return EnvVariable(name, _text(variable.get("value"), f"{where}.value"))
 
 
 def _amounts(resources: dict[str, Any], key: str, where: str) -> Amounts:
