@@ -18,12 +18,13 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from itertools import product
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import yaml
 
-from croupier.admission import configurations, mark_policy, protection
+from croupier.admission import configurations, guard_policy, mark_policy, protection
 from croupier.admission.configurations import ServiceTarget, WebhookConfigurationOptions
+from croupier.admission.guard_policy import GuardPolicy
 from croupier.api import crds
 from croupier.core.model.namespaces import DEFAULT_NAMESPACE
 from croupier.core.nodes.bootstrap import DCGM, GFD
@@ -71,6 +72,16 @@ REQUIRE_MARK: Final = """\
 # itself, even while croupier webhook is down. With the mark the scheduler calls the extender, so no pod gets
 # cards without the ledger.
 """
+GRANT_VARIABLES: Final = """\
+# A pod that requests cards cannot set variables that would show it other cards or raise its limits. The
+# webhook overrules or refuses them first; this holds while it is down, and for ephemeral containers.
+"""
+GUARD: Final = """\
+# The guard of containers without cards in mode {mode}: docs/guard.md. Apply one of the guard files.
+"""
+GUARD_IMAGES: Final = """\
+# With mode Void: adds NVIDIA_VISIBLE_DEVICES=void for images that set the variable themselves.
+"""
 KEEP_REQUEST: Final = """\
 # The request of a pod was charged to quotas when the pod was created, so the annotations that are part of it
 # cannot be changed; nor can the annotations and labels that record its admission to a pool.
@@ -82,6 +93,7 @@ PROTECT: Final = """\
 SERVICE_PODS: Final = "# The chart replaces the placeholders with the configured images.\n"
 
 _POLICY: Final = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+_MUTATING_POLICY: Final = ("MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding")
 _CLUSTER: Final = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding")
 _LOCAL: Final = ("Role", "RoleBinding")
 COPIES: Final[tuple[tuple[str, str, tuple[str, ...]], ...]] = (
@@ -96,6 +108,11 @@ COPIES: Final[tuple[tuple[str, str, tuple[str, ...]], ...]] = (
     ("policies/allocation", "deployments/mps-dra/protect-allocation.yaml", _POLICY),
     ("policies/mark", "deployments/webhook/require-mark.yaml", _POLICY),
     ("policies/request", "deployments/webhook/keep-request.yaml", _POLICY),
+    ("policies/variables", "deployments/webhook/grant-variables.yaml", _POLICY),
+    *(
+        (f"guard/{mode}", f"deployments/webhook/guard-{mode}.yaml", (*_POLICY, *_MUTATING_POLICY))
+        for mode in ("warn", "deny", "void", "images")
+    ),
     ("policies/pools", "deployments/pools/protect.yaml", _POLICY),
     ("features", "deployments/nfd/node-feature-rule.yaml", ("NodeFeatureRule",)),
 )
@@ -139,6 +156,12 @@ def _deployments(webhook: WebhookConfigurationOptions) -> dict[str, str]:
         "webhook/configurations": (CONFIGURATIONS, configurations.documents(webhook)),
         "webhook/require-mark": (REQUIRE_MARK, mark_policy.documents()),
         "webhook/keep-request": (KEEP_REQUEST, protection.pod_documents()),
+        "webhook/grant-variables": (GRANT_VARIABLES, guard_policy.grant_documents()),
+        **{
+            f"webhook/guard-{mode.lower()}": (GUARD.format(mode=mode), guard_policy.guard_documents(mode))
+            for mode in get_args(GuardPolicy)
+        },
+        "webhook/guard-images": (GUARD_IMAGES, guard_policy.image_documents()),
         "pools/protect": (PROTECT, protection.managed_documents()),
     }
     return {f"deployments/{name}.yaml": _documents(*content) for name, content in defined.items()}

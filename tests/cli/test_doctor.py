@@ -15,6 +15,7 @@ from croupier.admission import configurations
 from croupier.api import kinds
 from croupier.api.core_v1 import micro_time
 from croupier.api.gpu import agent_report
+from croupier.core.pods.device_variables import ACCEPTS_LABEL, RUNTIME_LABEL
 from croupier.kube.client.api_client import Client
 from croupier.kube.client.errors import ApiError, NotFound
 from croupier.ops import doctor
@@ -41,6 +42,8 @@ async def troubled(api: Client, namespace: str) -> AsyncIterator[str]:
     """A cluster with one problem of each kind; yields the name of its node."""
     node = f"{namespace}-node"
     await env.node(api, node)
+    exposed = {RUNTIME_LABEL: "nvidia", ACCEPTS_LABEL: "all"}
+    await api.patch(kinds.NODES, node, {"metadata": {"labels": exposed}})
     await _card(api, node, pool="team-a")
     await _agent(api, namespace, node, silent_for=600)
     await _pool(api, "team-a")
@@ -116,6 +119,7 @@ async def test_each_problem_is_found_with_a_remedy(cluster, namespace, troubled)
         ("scheduler", "error", f"pods {namespace}/past-the-ledger"),
         ("agents", "error", f"node {troubled}"),
         ("plugins", "error", f"node {troubled}"),
+        ("guard", "warning", f"node {troubled}"),
         ("pools", "error", "GPUPool team-a"),
         ("ledger", "warning", f"node {troubled}"),
     }

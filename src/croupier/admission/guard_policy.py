@@ -116,12 +116,12 @@ def guard_documents(mode: GuardPolicy, namespaces: Mapping[str, Any] | None = No
     """The guard of containers without cards, in one of its modes."""
     if mode == "Void":
         voided = f"one.?env.orValue([]).exists(each, {_shows(VISIBLE)})"
-        return _void(GUARD, f"({_NO_CARDS}) && ({voided})", namespaces)
+        return _void(GUARD, f"variables.unheld && {voided}", namespaces)
     shown = f"{_shows(VISIBLE)} || {_shows(CUDA_VISIBLE)}"
     return AdmissionPolicy(
         GUARD,
         _RULES,
-        {**_VARIABLES, "shown": f"{_NO_CARDS} ? {_offences(shown)} : []"},
+        {**_VARIABLES, "unheld": _UNHELD, "shown": f"variables.unheld ? {_offences(shown)} : []"},
         [
             policies.validation(
                 "size(variables.shown) == 0", UNREQUESTED, "shown", f"a container sets {VISIBLE}"
@@ -141,7 +141,7 @@ def image_documents(namespaces: Mapping[str, Any] | None = None) -> list[dict[st
     A container of a pod that holds cards is included if it requests none: the runtime would show it all.
     """
     unset = f"!one.?env.orValue([]).exists(each, each.name == '{VISIBLE}')"
-    return _void(GUARD_IMAGES, f"!({_requests(_OTHER_CARDS)}) && ({_NO_CLAIMS}) && {unset}", namespaces)
+    return _void(GUARD_IMAGES, f"{_NO_CLAIMS} && !({_requests(_OTHER_CARDS)}) && {unset}", namespaces)
 
 
 def unrequested(container: str, variable: str) -> str:
@@ -155,14 +155,14 @@ def shows_others(container: str) -> str:
 def _void(name: str, concerned: str, namespaces: Mapping[str, Any] | None) -> list[dict[str, Any]]:
     """A MutatingAdmissionPolicy that sets NVIDIA_VISIBLE_DEVICES to void in the concerned containers."""
     kinds = ("containers", "initContainers")
-    created = " + ".join(f"({_patches(kind, concerned, 'true')})" for kind in kinds)
-    added = _patches("ephemeralContainers", concerned, f"!{_OLD}.exists(old, old.name == one.name)")
+    created = " + ".join(f"({_patches(kind, concerned)})" for kind in kinds)
+    added = _patches("ephemeralContainers", f"!{_OLD}.exists(old, old.name == one.name) && {concerned}")
     policy = {
         "failurePolicy": "Fail",
         "reinvocationPolicy": "IfNeeded",
         "matchConstraints": {"resourceRules": _RULES, "namespaceSelector": _GUARDED},
         "matchConditions": policies.expressions(_CONDITIONS),
-        "variables": policies.expressions(_VARIABLES),
+        "variables": policies.expressions({"regular": _VARIABLES["regular"], "unheld": _UNHELD}),
         "mutations": [
             {"patchType": "JSONPatch", "jsonPatch": {"expression": f"{_EPHEMERAL} ? {added} : {created}"}}
         ],
@@ -174,12 +174,12 @@ def _void(name: str, concerned: str, namespaces: Mapping[str, Any] | None) -> li
     ]
 
 
-def _patches(kind: str, concerned: str, added: str) -> str:
+def _patches(kind: str, concerned: str) -> str:
     """The list of the patches of one list of containers. Each replaces the env of one container."""
     kept = f"one.?env.orValue([]).filter(each, each.name != '{VISIBLE}')"
     void = f"[{{'name': '{VISIBLE}', 'value': '{VOID}'}}]"
     patch = f"JSONPatch{{op: 'add', path: '/spec/{kind}/' + string(index) + '/env', value: {kept} + {void}}}"
-    return f"object.spec.?{kind}.orValue([]).transformList(index, one, {added} && {concerned}, {patch})"
+    return f"object.spec.?{kind}.orValue([]).transformList(index, one, {concerned}, {patch})"
 
 
 def _requests(cards: str) -> str:
@@ -211,4 +211,4 @@ def _none(variable: str, message: str, otherwise: str) -> dict[str, Any]:
 
 # The devices of a ResourceClaim are not visible to admission, so its pods are left alone.
 _NO_CLAIMS: Final = "size(object.spec.?resourceClaims.orValue([])) == 0"
-_NO_CARDS: Final = f"{_NO_CLAIMS} && !variables.regular.exists(one, {_requests(_OTHER_CARDS)})"
+_UNHELD: Final = f"{_NO_CLAIMS} && !variables.regular.exists(one, {_requests(_OTHER_CARDS)})"

@@ -61,6 +61,17 @@ ADMISSION_POLICY_BINDINGS: Final[Resource[Raw]] = Resource(
     False,
     dict,
 )
+MUTATING_POLICIES: Final[Resource[Raw]] = Resource(
+    "admissionregistration.k8s.io", "v1", "mutatingadmissionpolicies", "MutatingAdmissionPolicy", False, dict
+)
+MUTATING_POLICY_BINDINGS: Final[Resource[Raw]] = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "mutatingadmissionpolicybindings",
+    "MutatingAdmissionPolicyBinding",
+    False,
+    dict,
+)
 SUBJECT_ACCESS_REVIEWS: Final[Resource[Raw]] = Resource(
     "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", False, dict
 )

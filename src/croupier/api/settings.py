@@ -115,6 +115,15 @@ class AlertSettings(Wire, frozen=True, kw_only=True):
     """When the alerts GPUNodeWithoutPool and GPUUnassignedDevice fire."""
 
 
+class GuardSettings(Wire, frozen=True, kw_only=True):
+    """Containers without cards that set NVIDIA_VISIBLE_DEVICES or CUDA_VISIBLE_DEVICES."""
+
+    mode: Literal["Off", "Warn", "Void", "Deny"] = "Warn"
+    """Warn admits with a warning, Void hides the cards, Deny refuses. Applied with the chart; quote "Off"."""
+    images: Literal["Auto", "Always", "Never"] = "Auto"
+    """In mode Void: whether void is added for images. Auto: if a node's default runtime is NVIDIA's."""
+
+
 class MonitoringSettings(Wire, frozen=True, kw_only=True):
     """Objects for the Prometheus operator."""
 
@@ -152,6 +161,8 @@ class Configuration(Wire, frozen=True, kw_only=True):
     """The repartitioning of the cards of a pool."""
     alerts: AlertSettings = AlertSettings()
     """When alerts fire."""
+    guard: GuardSettings = GuardSettings()
+    """Containers without cards that set NVIDIA_VISIBLE_DEVICES or CUDA_VISIBLE_DEVICES."""
     monitoring: MonitoringSettings = MonitoringSettings()
     """Objects for the Prometheus operator."""
     log_level: Literal["Debug", "Info", "Warning", "Error"] = "Info"

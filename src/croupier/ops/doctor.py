@@ -36,7 +36,7 @@ from croupier.kube.client.api_client import Client, Selection
 from croupier.kube.client.errors import KubeError
 from croupier.kube.client.resource import Raw
 from croupier.kube.client.transport import ApiRequest
-from croupier.ops import doctor_permissions, doctor_webhook
+from croupier.ops import doctor_guard, doctor_permissions, doctor_webhook
 from croupier.ops.installation import ELECTIONS, Installation, renew_time
 from croupier.wiring import limits
 
@@ -312,6 +312,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     "scheduler": _scheduler,
     "agents": _agents,
     "plugins": _plugins,
+    "guard": doctor_guard.check,
     "pools": _pools,
     "ledger": _ledger,
 }

@@ -6,7 +6,7 @@ from binascii import Error
 from datetime import datetime
 from typing import Final
 
-from croupier.admission import certificates_shared, configurations, mark_policy
+from croupier.admission import certificates_shared, configurations, guard_policy, mark_policy
 from croupier.admission.certificates import CERTIFICATE
 from croupier.admission.policies import NAME_LABEL
 from croupier.api import kinds
@@ -24,8 +24,8 @@ WANTED: Final = {
     VALIDATING: (configurations.ACCESS_REQUEST, configurations.REQUEST),
 }
 REGISTRATIONS: Final = {kind.kind: kind.raw for kind in (kinds.MUTATING_WEBHOOKS, kinds.VALIDATING_WEBHOOKS)}
-NEEDED: Final = (mark_policy.NAME, "croupier-protect-allocation")
-"""Policies without which a user could get cards without the ledger."""
+NEEDED: Final = (mark_policy.NAME, guard_policy.GRANT_VARIABLES, "croupier-protect-allocation")
+"""Policies without which a user could get cards without the ledger, or more than the ledger says."""
 
 
 async def gather(api: Client, namespace: str) -> WebhookFacts:

@@ -44,6 +44,12 @@ AT_ONCE: Final = 16
 POLL: Final = 0.5
 OUR_PREFIX: Final = "croupier-"
 OUR_RESOURCES: Final = ("gpu.mps.io/", "gpu.deckhouse.io/")
+POLICIES: Final = (
+    kinds.ADMISSION_POLICY_BINDINGS,
+    kinds.MUTATING_POLICY_BINDINGS,
+    kinds.ADMISSION_POLICIES,
+    kinds.MUTATING_POLICIES,
+)
 OUR_CONDITIONS: Final = (MIG_APPLIED, SERVED_CONDITION)
 
 
@@ -76,7 +82,7 @@ async def _registrations(cluster: Installation) -> list[Remnant]:
             if hooks:
                 failing = [hook["name"] for hook in hooks if hook.get("failurePolicy") == "Fail"]
                 remnants_.append(uninstall_plan.webhook(kind, webhook["metadata"]["name"], failing))
-    for resource in (kinds.ADMISSION_POLICY_BINDINGS, kinds.ADMISSION_POLICIES):
+    for resource in POLICIES:
         names = [policy["metadata"]["name"] for policy in await cluster.all(resource)]
         remnants_ += [
             uninstall_plan.policy(resource.kind, name) for name in names if name.startswith(OUR_PREFIX)
@@ -265,8 +271,7 @@ _DELETED: Final[dict[str, Resource[Any]]] = {
     **{
         kind.kind: kind
         for kind in (
-            kinds.ADMISSION_POLICY_BINDINGS,
-            kinds.ADMISSION_POLICIES,
+            *POLICIES,
             kinds.DEPLOYMENTS,
             kinds.DAEMON_SETS,
             kinds.CONFIG_MAPS,

@@ -75,6 +75,10 @@ class AgentReport(Wire, frozen=True, kw_only=True):
     cuda: str = ""
     toolkit: bool = False
     """Whether containers can use the cards."""
+    nvidia_default: bool | None = None
+    """Whether NVIDIA's container runtime is the node's default. None if unknown."""
+    accepts_variable: bool | None = None
+    """Whether it accepts NVIDIA_VISIBLE_DEVICES from unprivileged containers. None if unknown."""
     monitored_by: str = ""
     """The source of health readings: dcgm-exporter or nvml."""
     beats: int = 0

@@ -82,7 +82,7 @@ def webhook(kind: str, name: str, failing: Iterable[str]) -> Remnant:
 
 def policy(kind: str, name: str) -> Remnant:
     binds = kind.endswith("Binding")
-    what = "enforces Croupier's policy" if binds else "refuses changes of objects that Croupier managed"
+    what = "enforces Croupier's policy" if binds else "has rules about objects that Croupier managed"
     return Remnant("binding" if binds else "policy", kind, name, what, blocks=binds)
 
 

@@ -33,6 +33,11 @@ LIMITS: Final = (
 )
 """With the prefixes: the variables of MPS, HAMi-core and NVIDIA's toolkit that replace limits of a grant."""
 
+RUNTIME_LABEL: Final = "gpu.deckhouse.io/runtime.default"
+"""The label of nodes with cards: `nvidia` if NVIDIA's container runtime is the default, else `other`."""
+ACCEPTS_LABEL: Final = "gpu.deckhouse.io/runtime.visible-devices"
+"""The label with the containers whose NVIDIA_VISIBLE_DEVICES the runtime accepts: `all` or `privileged`."""
+
 OVERRIDES: Final = (
     "{item}, which would override the limits of the cards that the pod requests: "
     "remove the variable and request the share that the pod needs"

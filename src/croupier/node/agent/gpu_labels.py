@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from croupier.api.gpu.agent_report import AgentReport, CardReport
-from croupier.core.pods import request_parser
+from croupier.core.pods import device_variables, request_parser
 
 GPU_PREFIX: Final = "nvidia.com/gpu"
 CUDA_PREFIX: Final = "nvidia.com/cuda"
@@ -34,6 +34,7 @@ def labels(report: AgentReport, mig_state: str = "", mig_text: str = "") -> dict
     labels = {
         **dict(_of_model(cards[0], len(cards))),
         **dict(_of_driver(report)),
+        **dict(_of_runtime(report)),
         **dict(_of_slots(cards)),
         **dict(_of_devices(cards)),
     }
@@ -69,6 +70,13 @@ def _of_driver(report: AgentReport) -> Iterator[tuple[str, str]]:
     if report.cuda:
         yield f"{CROUPIER_PREFIX}/driver.cuda-version", report.cuda
         yield from _version(f"{CUDA_PREFIX}.runtime-version", report.cuda, ("major", "minor"))
+
+
+def _of_runtime(report: AgentReport) -> Iterator[tuple[str, str]]:
+    if report.nvidia_default is not None:
+        yield device_variables.RUNTIME_LABEL, "nvidia" if report.nvidia_default else "other"
+    if report.accepts_variable is not None:
+        yield device_variables.ACCEPTS_LABEL, "all" if report.accepts_variable else "privileged"
 
 
 def _version(key: str, text: str, parts: tuple[str, ...]) -> Iterator[tuple[str, str]]:

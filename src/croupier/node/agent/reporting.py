@@ -48,6 +48,8 @@ def build_report(
         driver=seen.driver,
         cuda=seen.cuda,
         toolkit=seen.toolkit,
+        nvidia_default=seen.nvidia_default,
+        accepts_variable=seen.accepts_variable,
         monitored_by=context.monitor,
         beats=context.counters.beats,
         serves=dict(context.service.serves),
@@ -81,7 +83,9 @@ def driver_lost(seen: DriverSnapshot, why: str) -> DriverSnapshot:
     """The last snapshot with all cards unhealthy, for use while the driver does not answer."""
     lost = CardHealth(healthy=False, reason=card_health.UNREACHABLE, message=why)
     return DriverSnapshot(
-        cards=tuple(replace(card, health=replace(lost, xid=card.health.xid)) for card in seen.cards)
+        cards=tuple(replace(card, health=replace(lost, xid=card.health.xid)) for card in seen.cards),
+        nvidia_default=seen.nvidia_default,
+        accepts_variable=seen.accepts_variable,
     )
 
 

@@ -25,6 +25,10 @@ class DriverSnapshot:
     toolkit: bool = False
     """Whether containers can use the cards."""
     cards: tuple[GpuCard, ...] = ()
+    nvidia_default: bool | None = None
+    """Whether NVIDIA's container runtime is the node's default. None if unknown."""
+    accepts_variable: bool | None = None
+    """Whether it accepts NVIDIA_VISIBLE_DEVICES from unprivileged containers. None if unknown."""
 
     def at(self, address: str) -> GpuCard | None:
         return next((card for card in self.cards if card.address == address), None)

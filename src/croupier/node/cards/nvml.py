@@ -18,7 +18,7 @@ from croupier.core.cards.card_health import XID_HOLD_SECONDS, HealthReadings, is
 from croupier.core.model.gpu_card import GpuCard
 from croupier.core.model.mig import MigPlacement, MigProfile
 from croupier.kube.client.clock import Clock
-from croupier.node.cards import nvml_card, nvml_edits, nvml_mig
+from croupier.node.cards import nvml_card, nvml_edits, nvml_mig, nvml_runtime
 from croupier.node.cards import nvml_driver as driver
 from croupier.node.cards.call_thread import CallThread, CallTimeout
 from croupier.node.cards.card_driver import (
@@ -132,7 +132,12 @@ class NvmlCards:
         self._last = {card.index: card for card in seen}
         self._xids.watch(handles)
         return DriverSnapshot(
-            driver.driver_version(), driver.cuda_version(), nvml_edits.has_toolkit(self._host), seen
+            driver.driver_version(),
+            driver.cuda_version(),
+            nvml_edits.has_toolkit(self._host),
+            seen,
+            nvml_runtime.nvidia_is_default(self._host),
+            nvml_runtime.accepts_variable(self._host),
         )
 
     def _card(self, index: int, handles: dict[str, Handle]) -> GpuCard | None:

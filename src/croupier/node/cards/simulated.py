@@ -93,7 +93,14 @@ class SimulatedCards:
                 seen.append(self._seen(len(seen), self._drifted(card, fault), fault))
         if self._cdi is not None:
             self._cdi.show(seen)
-        return DriverSnapshot(self._plan.driver, self._plan.cuda, faults.toolkit, tuple(seen))
+        return DriverSnapshot(
+            self._plan.driver,
+            self._plan.cuda,
+            faults.toolkit,
+            tuple(seen),
+            nvidia_default=faults.nvidia_default,
+            accepts_variable=faults.nvidia_default or None,
+        )
 
     async def changed(self, seconds: float) -> None:
         if not self._faults.is_watched:

@@ -65,6 +65,8 @@ class Faults(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """False simulates a missing driver."""
     toolkit: bool = True
     """False simulates a missing container toolkit."""
+    nvidia_default: bool = False
+    """True simulates a node whose default container runtime is NVIDIA's, with the toolkit's defaults."""
     nodes: "Mapping[str, Faults]" = {}
 
     def of(self, index: int, address: str) -> Fault:
