@@ -1,5 +1,6 @@
 """A simulated node with simulated cards and the real agent."""
 
+import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator
@@ -26,9 +27,10 @@ from croupier.node.agent.agent import NodeAgent, NodeAgentOptions, NodeAgentPart
 from croupier.node.agent.fleet import StatusServing
 from croupier.node.agent.repartitioning import Repartitioner
 from croupier.node.cards import simulated_spec, simulated_state
+from croupier.node.cards.card_driver import CardDriver
 from croupier.node.cards.simulated import SimulatedCards, SimulatedFiles
 from croupier.node.node_informers import NodeInformers, PoolConfigMaps
-from tests.controllers.ledger_env import watched
+from tests.controllers.ledger_env import running, watched
 from tests.polling import until
 
 LAYOUTS = {
@@ -71,10 +73,15 @@ class AgentEnv:
             PoolConfigMaps(self.maps),
         )
 
-    def agent(self, cards: str = "SIM-70GB:4", beat: float = 1000.0, **chosen: Any) -> NodeAgent:
-        plan, window = simulated_spec.read(cards), self.informers()
+    def agent(self, cards: str | CardDriver = "SIM-70GB:4", beat: float = 1000.0, **chosen: Any) -> NodeAgent:
+        """`cards` is the specification of simulated cards, or another driver."""
+        window = self.informers()
         files = SimulatedFiles(self.folder / "cards.json", self.faults)
-        known = SimulatedCards(self.node, plan, clock=self.clock, files=files)
+        known: CardDriver = (
+            SimulatedCards(self.node, simulated_spec.read(cards), clock=self.clock, files=files)
+            if isinstance(cards, str)
+            else cards
+        )
         serving = StatusServing(self.api, window)
         parts = NodeAgentParts(window, known, serving, Repartitioner(known, self.clock), self.recorder)
         settings = NodeAgentOptions(self.namespace, every=0.2, beat=beat, clock=self.clock)
@@ -208,3 +215,15 @@ async def agent_env(kubeconfig: Path, node: str, namespace: str, folder: Path) -
             EventRecorder(api, "croupier-node"),
             writes,
         )
+
+
+@contextlib.asynccontextmanager
+async def at_work(env: AgentEnv, **more: Any) -> AsyncIterator[NodeAgent]:
+    """A running agent. It ends like a killed process."""
+    agent = env.agent(**more)
+    stores = (env.nodes, env.pods, env.devices, env.maps)
+    ends = [store.subscribe(lambda _: agent.wake()) for store in stores]
+    async with running(agent.run(asyncio.Event())):
+        yield agent
+    for end in ends:
+        end()

@@ -100,6 +100,18 @@ class NvmlEnv:
             begin = [number for number, text in enumerate(lines) if text == "card"][card]
             lines.insert(begin + 1, line)
 
+    def run(self, card: int, pid: int, cgroup: str, *, name: str = "python", kind: str = "C") -> None:
+        """A process on the card, in this cgroup. `kind` may have a GPU instance: `C 1`."""
+        proc = self.host / "proc" / str(pid)
+        proc.mkdir(parents=True, exist_ok=True)
+        (proc / "cgroup").write_text(f"0::{cgroup}\n")
+        (proc / "comm").write_text(f"{name}\n")
+        self.add(card, f"process {pid} {kind}")
+
+    def end(self, pid: int) -> None:
+        with self._changing() as lines:
+            lines[:] = [line for line in lines if not line.startswith(f"process {pid} ")]
+
     def xid(self, card: int, number: int) -> None:
         with self._changing() as lines:
             lines.insert(0, f"xid {card} {number}")

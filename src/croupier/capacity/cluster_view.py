@@ -4,6 +4,7 @@ All controllers share one set of indexes, so that reading a node costs only what
 """
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from croupier.api import convert_pod
@@ -96,7 +97,13 @@ class ClusterView:
             pods={**self.pods_named(ledger), **{pod.key: pod for pod in self.pods_on(node)}},
             reservation_holds={hold.pod: hold for hold in self.reservation_holds(node)},
             reservations=frozenset(reservation.metadata.key for reservation in reservations),
+            strangers=strangers(self._devices.get(node)),
         )
+
+
+def strangers(devices: Iterable[GPUDevice]) -> dict[str, tuple[str, ...]]:
+    """Who uses each card without holding it."""
+    return {device.card_id: device.status.strangers for device in devices if device.status.strangers}
 
 
 def brief_view(pod: Pod) -> PodView:

@@ -15,7 +15,9 @@ from croupier.api import convert_pod, kinds
 from croupier.api.core_v1 import Node, Pod
 from croupier.api.gpu import GPUDevice, GPUNodeInventory, GPUPool, convert_node
 from croupier.api.mps import Reservation, ledger_codec, reservation_hold
-from croupier.core.claims import holder_lifecycle, rebuild
+from croupier.capacity import cluster_view
+from croupier.core.claims import audit, holder_lifecycle, rebuild
+from croupier.core.claims.audit import AuditInputs
 from croupier.core.claims.rebuild import RebuiltLedger
 from croupier.core.ledger.finding import LedgerFinding
 from croupier.core.ledger.ledger import Ledger
@@ -73,7 +75,7 @@ async def take(api: Client, now: datetime, *, with_pods: bool = False) -> Cluste
     findings = {record.metadata.name: ledger_codec.findings(record.status) for record in records}
     for rebuilt in _counted(missing, bound, reservations, now):
         ledgers[rebuilt.ledger.node] = rebuilt.ledger
-        findings[rebuilt.ledger.node] = rebuilt.findings
+        findings[rebuilt.ledger.node] = (*rebuilt.findings, *_strangers(rebuilt.ledger, devices, bound))
     return ClusterSnapshot(
         nodes={node.metadata.name: node for node in nodes},
         ledgers=dict(sorted(ledgers.items())),
@@ -84,6 +86,14 @@ async def take(api: Client, now: datetime, *, with_pods: bool = False) -> Cluste
         devices=tuple(devices),
         pods={pod.metadata.key: pod for pod in bound},
     )
+
+
+def _strangers(ledger: Ledger, devices: Iterable[GPUDevice], bound: Iterable[Pod]) -> Iterator[LedgerFinding]:
+    here = [device for device in devices if device.status.node_name == ledger.node]
+    if users := cluster_view.strangers(here):
+        pods = {pod.metadata.key: cluster_view.brief_view(pod) for pod in bound}
+        world = AuditInputs(ledger, NodeCardReport(ledger.node), pods, strangers=users)
+        yield from (divergence.finding for divergence in audit.strangers(world))
 
 
 def _reports_with_cards(

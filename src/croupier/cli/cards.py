@@ -27,6 +27,8 @@ HEADERS = (
     "partitions",
     "used",
     "health",
+    "idle",
+    "strangers",
     "age",
 )
 WIDE = ("age",)
@@ -152,6 +154,8 @@ def _cells(row: "CardRow", now: "datetime") -> tuple[str, ...]:
         _partitions(row.device),
         _used(row.held),
         _health(row.device),
+        tables.age(now - status.idle_since) if status.idle_since is not None else "",
+        str(len(status.strangers) or ""),
         tables.age(now - meta.creation_timestamp) if meta.creation_timestamp is not None else "",
     )
 
@@ -208,6 +212,9 @@ def _details(row: "CardRow") -> list[str]:
         heat = f"{health.temperature_c} °C" if health.temperature_c is not None else "temperature not known"
         ecc = f", {health.ecc_errors_total} ECC errors" if health.ecc_errors_total is not None else ""
         lines.append(f"  health     {heat}{ecc}{f', XID {health.xid}' if health.xid else ''}")
+    if status.idle_since is not None:
+        lines.append(f"  idle       no holder has used the card since {status.idle_since:%Y-%m-%dT%H:%M:%SZ}")
+    lines += [f"  used by    {user}, which does not hold it" for user in status.strangers]
     lines += [
         f"  {item.type:<18} {item.status:<8} {item.reason}{f': {item.message}' if item.message else ''}"
         for item in status.conditions

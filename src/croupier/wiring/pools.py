@@ -8,8 +8,9 @@ from croupier.api.gpu import agent_report, convert_pool, pool_config
 from croupier.api.settings import Configuration
 from croupier.capacity.cluster_view import ClusterView, LedgerInformers
 from croupier.capacity.read_only_ledgers import ReadOnlyLedgers
-from croupier.controllers.cards import cards
+from croupier.controllers.cards import cards, idle
 from croupier.controllers.cards.cards import CardController
+from croupier.controllers.cards.idle import IdleCardController
 from croupier.controllers.cards.metrics import DeviceMetrics
 from croupier.controllers.pools import booking, pool
 from croupier.controllers.pools import node_controller as pool_nodes
@@ -75,7 +76,7 @@ class _PoolGroup:
         bookings, approval = self._bookings(), _approval(configuration)
         options = self._wanted(configuration, approval)
         pools = PoolController(self._pools(bookings), api, recorder=self.recorders.of(POOL), settings=options)
-        return [bookings, self._cards(api, approval), pools, self._nodes(api)]
+        return [bookings, self._cards(api, approval), pools, self._nodes(api), self._idle(api)]
 
     def _bookings(self) -> Bookings:
         metrics = self._group.metrics(booking.NAME)
@@ -89,6 +90,12 @@ class _PoolGroup:
         sources = cards.CardInformers(seen.devices, seen.inventories, seen.pools, seen.nodes, self._leases)
         options = cards.CardControllerOptions(approval=approval, metrics=self._group.metrics(cards.NAME))
         return CardController(sources, api, recorders=self.recorders, ledgers=self._ledgers, settings=options)
+
+    def _idle(self, api: Client) -> IdleCardController:
+        seen = self._informers
+        sources = idle.IdleCardInformers(seen.devices, seen.pools, seen.pods, self._ledgers)
+        options = idle.IdleCardOptions(metrics=self._group.metrics(idle.NAME))
+        return IdleCardController(sources, api, recorder=self.recorders.of(POOL), options=options)
 
     def _pools(self, bookings: Bookings) -> pool.PoolInformers:
         seen = self._informers

@@ -66,6 +66,11 @@ def found(seen: AuditInputs) -> list[tuple[str, str, bool]]:
     ]
 
 
+def using(seen: AuditInputs, *users: str) -> AuditInputs:
+    """The node's agent reports these users of the first card, which do not hold it."""
+    return replace(seen, strangers={gpu(0): users})
+
+
 MIG_PLACEHOLDER = f"{NODE}-mig-1g.10gb-0"
 
 
@@ -76,7 +81,26 @@ def mig_pod(name: str, slot: str) -> PodView:
 RESERVED = ("ns/a", half_of(gpu(0)), HoldTerms(reservation="rsv-a"))
 FULL = bound("ns/b/1", gpu(0), share=100)
 B = pod("b", wants=(CardShares(1),), grant=half_of(gpu(0), share=100))
+STRANGER = pod("c", wants=())
 WORLDS = {
+    "Stranger: a pod without cards": (
+        using(world(holding(), STRANGER), STRANGER.holder),
+        [("Stranger", STRANGER.holder, False)],
+    ),
+    "Stranger: a pod that holds another card": (
+        using(world(holding(bound("ns/a/1", gpu(1))), replace(MINE, grant=half_of(gpu(1)))), "ns/a/1"),
+        [("Stranger", "ns/a/1", False)],
+    ),
+    "Stranger: a process of no pod": (
+        using(world(holding()), "process a/b/c"),
+        [("Stranger", gpu(0), False)],
+    ),
+    "no Stranger: it holds the card": (using(world(holding(bound("ns/a/1", gpu(0))), MINE), "ns/a/1"), []),
+    "no Stranger: the pod has ended": (
+        using(world(holding(), replace(STRANGER, finished=True)), STRANGER.holder),
+        [],
+    ),
+    "no Stranger: the pod is gone": (using(world(holding()), STRANGER.holder), []),
     "no differences": (world(holding(bound("ns/a/1", gpu(0))), MINE), []),
     "Leak: no such pod": (world(holding(bound("ns/a/1", gpu(0)))), [("Leak", "ns/a/1", True)]),
     "Leak: the pod has ended": (

@@ -1,15 +1,7 @@
 """The node agent on a real API server: what it serves, reports and waits for."""
 
 import asyncio
-import contextlib
 import json
-import secrets
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
-from typing import Any
-
-import pytest
-import pytest_asyncio
 
 from croupier.api import kinds
 from croupier.api.gpu.agent_report import ReportedHealth
@@ -17,10 +9,8 @@ from croupier.core.cards import card_health
 from croupier.kube.client.api_client import DeleteOptions
 from croupier.node.agent import gpu_labels
 from croupier.node.agent.agent import NodeAgent
-from croupier_lab import shared_cluster
-from croupier_lab.cluster import Cluster
 from tests.controllers.ledger_env import running
-from tests.node.agent_env import AgentEnv, agent_env, layout
+from tests.node.agent_env import AgentEnv, at_work, layout
 from tests.node.simulated_env import OffsetClock
 from tests.polling import until, until_async
 
@@ -28,39 +18,6 @@ GPU = "nvidia.com/gpu"
 PERCENT = "gpu.mps.io/percent"
 SMALL = "nvidia.com/mig-1g.10gb"
 WHOLE = {GPU: "4", PERCENT: "400"}
-
-
-@pytest.fixture(scope="module")
-def ours(cluster: Cluster, crds: Any) -> Iterator[str]:
-    """The namespace of Leases and the ConfigMaps of pools."""
-    name = shared_cluster.create_namespace(cluster, "agents")
-    yield name
-    shared_cluster.delete_namespace(cluster, name)
-
-
-@pytest_asyncio.fixture
-async def env(cluster: Cluster, ours: str, tmp_path: Path) -> AsyncIterator[AgentEnv]:
-    name = f"gpu-{secrets.token_hex(3)}"
-    async with agent_env(cluster.kubeconfig, name, ours, tmp_path) as made:
-        body = {"metadata": {"name": name, "labels": {f"{GPU}.family": "hand-made"}}}
-        await made.api.create(kinds.NODES, body)
-        await until(lambda: made.nodes.named(name), "the node to be seen")
-        try:
-            yield made
-        finally:
-            await made.leaves()
-
-
-@contextlib.asynccontextmanager
-async def at_work(env: AgentEnv, **more: Any) -> AsyncIterator[NodeAgent]:
-    """A running agent. It ends like a killed process."""
-    agent = env.agent(**more)
-    stores = (env.nodes, env.pods, env.devices, env.maps)
-    ends = [store.subscribe(lambda _: agent.wake()) for store in stores]
-    async with running(agent.run(asyncio.Event())):
-        yield agent
-    for end in ends:
-        end()
 
 
 async def shows(env: AgentEnv, **wanted: str) -> None:

@@ -343,3 +343,43 @@ def test_a_missing_library_is_reported(nvml_library):
     first, second = run.stdout.splitlines()
     assert first == "libnvidia-ml.so.1 was not found; install the NVIDIA driver, or give its path with --nvml"
     assert second.startswith("cannot load the library of the NVIDIA driver: /no/such/library.so")
+
+
+UID = "0b1c2d3e-aaaa-bbbb-cccc-0123456789ab"
+
+
+async def test_processes_are_told_by_the_pod_of_their_cgroup(env):
+    env.run(0, 11, f"/kubepods/burstable/pod{UID}/4f5c")
+    env.run(0, 12, "/system.slice/some.service", name="python", kind="G")
+    env.run(1, 13, f"/kubepods.slice/kubepods-pod{UID.replace('-', '_')}.slice/cri-4f5c.scope", kind="M")
+    env.run(1, 14, "/ended")
+    (env.host / "proc/14/cgroup").unlink()
+
+    async with opened(env) as cards:
+        await cards.inspect()
+        assert await cards.users() == {FIRST: {UID, "python"}, SECOND: {UID}}
+
+        env.end(11)
+        env.set(1, "lost", "1")
+        assert await cards.users() == {FIRST: {"python"}}, "a lost card says nothing"
+
+
+async def test_processes_on_mig_devices_are_found(env):
+    async with opened(env) as cards:
+        await cards.enable_mig(FIRST, True)
+        await cards.create(FIRST, MigPlacement("2g.20gb", 0, 2))
+        await cards.inspect()
+        (instance,) = [line.split()[1] for line in env.says() if line.startswith("gi ")]
+        env.run(0, 11, f"/kubepods/pod{UID}/4f5c", kind=f"C {instance}")
+
+        assert await cards.users() == {FIRST: {UID}, SECOND: frozenset()}
+
+
+async def test_a_driver_that_cannot_list_processes_says_nothing(env):
+    not_supported = 3
+    for kind in ("Compute", "Graphics", "MPSCompute"):
+        env.fault(f"nvmlDeviceGet{kind}RunningProcesses_v3", not_supported, count=1000)
+
+    async with opened(env) as cards:
+        await cards.inspect()
+        assert await cards.users() == {}

@@ -45,7 +45,10 @@ static void read_card(struct card *card, const char *key, const char *rest) {
     else if (!strcmp(key, "temperature")) sscanf(rest, "%u %u", &card->temperature, &card->slowdown);
     else if (!strcmp(key, "ecc")) sscanf(rest, "%llu %u", &card->ecc, &card->remap_failed);
     else if (!strcmp(key, "profile") && card->profile_count < MOST_PROFILES) read_profile(card, rest);
-    else if (!strcmp(key, "gi") && card->gpu_count < MOST_INSTANCES) {
+    else if (!strcmp(key, "process") && card->process_count < MOST_PROCESSES) {
+        struct process *process = &card->processes[card->process_count++];
+        sscanf(rest, "%u %c %u", &process->pid, &process->kind, &process->gpu_instance);
+    } else if (!strcmp(key, "gi") && card->gpu_count < MOST_INSTANCES) {
         struct gpu_instance *gi = &card->gpu_instances[card->gpu_count++];
         sscanf(rest, "%u %u %u %u", &gi->id, &gi->profile, &gi->start, &gi->size);
     } else if (!strcmp(key, "ci") && card->compute_count < MOST_INSTANCES) {
@@ -99,6 +102,9 @@ static void write_card(FILE *file, const struct card *card) {
         const struct gpu_instance *gi = &card->gpu_instances[n];
         fprintf(file, "gi %u %u %u %u\n", gi->id, gi->profile, gi->start, gi->size);
     }
+    for (n = 0; n < card->process_count; n++)
+        fprintf(file, "process %u %c %u\n", card->processes[n].pid, card->processes[n].kind,
+                card->processes[n].gpu_instance);
     for (n = 0; n < card->compute_count; n++) {
         const struct compute_instance *ci = &card->compute_instances[n];
         fprintf(file, "ci %u %u %u %u %s\n", ci->gpu_instance, ci->id, ci->profile, ci->size, ci->uuid);

@@ -11,6 +11,7 @@
 #define MOST_INSTANCES 16
 #define MOST_FAULTS 16
 #define MOST_STARTS 8
+#define MOST_PROCESSES 32
 
 enum {
     SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7,
@@ -26,6 +27,7 @@ struct profile {
 };
 
 struct gpu_instance { unsigned id, profile, start, size; };
+struct process { unsigned pid, gpu_instance; char kind; };
 struct compute_instance { unsigned gpu_instance, id, profile, size; char uuid[96]; };
 
 struct card {
@@ -36,7 +38,8 @@ struct card {
     struct profile profiles[MOST_PROFILES];
     struct gpu_instance gpu_instances[MOST_INSTANCES];
     struct compute_instance compute_instances[MOST_INSTANCES];
-    unsigned profile_count, gpu_count, compute_count;
+    struct process processes[MOST_PROCESSES];
+    unsigned profile_count, gpu_count, compute_count, process_count;
 };
 
 struct fault { char call[64]; unsigned code, count, milliseconds; };

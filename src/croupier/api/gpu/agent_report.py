@@ -4,6 +4,7 @@ The Lease is renewed every few seconds anyway, so the report costs no additional
 contains both the report and the proof that the agent is alive. Reading it needs no access to the node.
 """
 
+from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -61,6 +62,10 @@ class CardReport(Wire, frozen=True, kw_only=True):
     """The supported MIG profiles."""
     cut: DevicePartitioning = DevicePartitioning()
     health: ReportedHealth = ReportedHealth()
+    idle_since: datetime | None = None
+    """Since when no holder has used the card. None if it is used or has no holders."""
+    strangers: tuple[str, ...] = ()
+    """Who uses the card without holding it: `namespace/name/UID` of a pod, or a process."""
 
 
 class AgentReport(Wire, frozen=True, kw_only=True):

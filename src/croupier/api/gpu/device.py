@@ -16,6 +16,8 @@ NODE_LABEL: Final = "gpu.deckhouse.io/node"
 INDEX_LABEL: Final = "gpu.deckhouse.io/device-index"
 DRAIN: Final = "gpu.deckhouse.io/drain"
 """The annotation that keeps new holders off a card. Its value is the reason."""
+IDLE_MARK: Final = "gpu.deckhouse.io/idle"
+"""The annotation that records what was done about an idle card, and since when it was idle."""
 OCCUPIED: Final = "Occupied"
 """The condition that says whether the ledger records holders of the card. Its reason is one of OCCUPANCY."""
 OCCUPIED_REASONS: Final = ("Free", "Withdrawn", "Reserved", "InUse")
@@ -261,6 +263,10 @@ class GPUDeviceStatus(Wire, frozen=True, kw_only=True):
     """The health of the card."""
     cut: Annotated[DevicePartitioning, ATOMIC_MAP] | None = None
     """The current MIG partitioning of the card. Unset if the node's agent does not report it."""
+    idle_since: datetime | None = None
+    """Since when no holder of the card has run a process on it. Unset while it is used or has no holders."""
+    strangers: Annotated[tuple[Annotated[str, Meta(max_length=600)], ...], Meta(max_length=8)] = ()
+    """Pods (namespace/name/UID) and processes that use the card without holding it."""
     conditions: Conditions = ()
     """Conditions of the card: ReadyForPooling, ManagedDisabled, Ignored, Faulted, Occupied, Vanished."""
 

@@ -10,6 +10,7 @@ from croupier.api.wire import ATOMIC_MAP, INT32, Rule, Wire, cel_map, cel_rules,
 from croupier.core.cards.lifecycle import CardState
 from croupier.core.model.sharing import PoolMode
 from croupier.core.pods.request_parser import POOL
+from croupier.core.pools.idle import IdleAction
 
 POOL_FINALIZER: Final = "gpupool-controller.deckhouse.io/finalizer"
 CONFIRMED: Final = "gpu.deckhouse.io/confirmed"
@@ -189,6 +190,21 @@ class PoolScheduling(Wire, frozen=True, kw_only=True):
     """Taints that keep other pods off the nodes of the pool."""
 
 
+class PoolIdle(Wire, frozen=True, kw_only=True):
+    """What happens to cards that their holders do not use. Running pods are never disturbed."""
+
+    after: Annotated[
+        str,
+        Meta(max_length=7),
+        matches(
+            "^[1-9][0-9]{0,5}[smh]$", "must be a duration of at least one second, such as 90s, 30m or 2h"
+        ),
+    ]
+    """How long no holder may have used a card before the action."""
+    action: IdleAction = "Notify"
+    """Notify records Events on pods and pool. Drain also keeps new pods off the card until it is used."""
+
+
 class GPUPoolSpec(Wire, frozen=True, kw_only=True):
     """The desired state of the pool: its cards, how they are shared, and which pods may use them."""
 
@@ -215,6 +231,8 @@ class GPUPoolSpec(Wire, frozen=True, kw_only=True):
     """Which pods may use the pool. Without entries every pod may use it."""
     scheduling: PoolScheduling = PoolScheduling()
     """How pods of the pool are placed on nodes."""
+    idle: PoolIdle | None = None
+    """What happens to cards that their holders do not use. Nothing if unset."""
 
 
 class PoolCapacity(Wire, frozen=True, kw_only=True):

@@ -205,7 +205,7 @@ class FindingEntry(Wire, frozen=True, kw_only=True):
     """A difference between the ledger, the pods and the node that the audit found."""
 
     kind: FindingKind = field(name="class")
-    """The class of the difference: Leak, Ghost, Overlap, WrongCard or Drift."""
+    """The class of the difference: Leak, Ghost, Overlap, WrongCard, Drift or Stranger."""
     message: Annotated[str, Meta(max_length=1024)]
     """A human-readable description of the difference."""
     card: Annotated[str, Meta(max_length=253)] = ""

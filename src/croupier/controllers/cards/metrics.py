@@ -1,5 +1,6 @@
 """Metrics about cards, computed from the store at each scrape."""
 
+from collections import Counter
 from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry
@@ -13,7 +14,7 @@ from croupier.kube.client.clock import Clock, SystemClock
 
 
 class DeviceMetrics:
-    """`gpu_device_unassigned_total`, `gpu_device_reserved_total`, `gpu_device_reservation_age_seconds`."""
+    """`gpu_device_{unassigned,reserved,idle}_total`, `gpu_device_reservation_age_seconds`."""
 
     def __init__(
         self, registry: CollectorRegistry, devices: Store[GPUDevice], clock: Clock | None = None
@@ -34,11 +35,23 @@ class DeviceMetrics:
             "Cards of pools of which pods hold a part (state Reserved)",
             value=len(self._by_state.keys("Reserved")),
         )
+        idle = GaugeMetricFamily(
+            "gpu_device_idle_total", "Held cards that no holder uses, by pool", labels=["pool"]
+        )
+        for pool, number in sorted(self._idle().items()):
+            idle.add_metric([pool], number)
+        yield idle
         yield GaugeMetricFamily(
             "gpu_device_reservation_age_seconds",
             "Seconds since the longest held card was first held",
             value=max((self._held_for(device) for device in self._devices), default=0.0),
         )
+
+    def _idle(self) -> Counter[str]:
+        """By pool, also pools without idle cards; cards of no pool have an empty name."""
+        counts = Counter(dict.fromkeys((device.pool_name for device in self._devices), 0))
+        counts.update(device.pool_name for device in self._devices if device.status.idle_since is not None)
+        return counts
 
     def _held_for(self, device: GPUDevice) -> float:
         held = meta.condition(device.status.conditions, OCCUPIED)

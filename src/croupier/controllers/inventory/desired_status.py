@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from croupier.api.core_v1 import Node
 from croupier.api.gpu import GPUDevice, GPUNodeInventory
 from croupier.api.gpu import convert_inventory as cards
-from croupier.api.gpu.device import DRAIN, INDEX_LABEL, NODE_LABEL, VANISHED, GPUDeviceStatus
+from croupier.api.gpu.device import DRAIN, IDLE_MARK, INDEX_LABEL, NODE_LABEL, VANISHED, GPUDeviceStatus
 from croupier.api.gpu.node import AGENT_SILENT, INCOMPLETE, MANAGED_DISABLED, GPUNodeInventoryStatus
 from croupier.api.meta import ObjectMeta, OwnerReference
 from croupier.controllers.inventory.inventory_snapshot import InventorySnapshot
@@ -112,12 +112,18 @@ def card_status(
         hardware=was.hardware,
         health=was.health,
         cut=was.cut,
+        idle_since=was.idle_since,
+        strangers=was.strangers,
     )
     if line is not None:
         health = cards.merge_health(was.health, line.health, now)
-        cut = cards.merge_partitioning(was.cut, line.cut)
         return replace(
-            status, hardware=cards.hardware_from_report(placed.card, line.types), health=health, cut=cut
+            status,
+            hardware=cards.hardware_from_report(placed.card, line.types),
+            health=health,
+            cut=cards.merge_partitioning(was.cut, line.cut),
+            idle_since=line.idle_since,
+            strangers=line.strangers,
         )
     if was.hardware is None or naming.is_indexed(placed.id):
         return replace(status, hardware=cards.hardware_from_labels(placed.card, found))
@@ -140,6 +146,8 @@ def current_card_status(found: GPUDevice) -> GPUDeviceStatus:
         hardware=status.hardware,
         health=status.health,
         cut=status.cut,
+        idle_since=status.idle_since,
+        strangers=status.strangers,
         conditions=conditions.select({VANISHED}, status.conditions),
     )
 
@@ -159,7 +167,7 @@ def inherited(replaced: GPUDevice | None, own: ObjectMeta) -> ObjectMeta:
     if replaced is None:
         return own
     old = replaced.metadata
-    kept = {key: value for key, value in old.annotations.items() if key in (ASSIGNMENT, DRAIN)}
+    kept = {key: value for key, value in old.annotations.items() if key in (ASSIGNMENT, DRAIN, IDLE_MARK)}
     return replace(own, labels={**old.labels, **own.labels}, annotations=kept)
 
 

@@ -5,6 +5,7 @@ Ghost: a live pod on the node that uses cards and holds none.
 Overlap: more is allocated or used than exists, or one pod holds cards under two names.
 WrongCard: the ledger and the allocation in the pod's binding name different cards.
 Drift: the cards of the ledger differ from the cards that the node reports.
+Stranger: a process runs on a card that its pod does not hold, or that belongs to no pod.
 
 A repair is a change that is safe on any ledger: it never takes cards from a live pod, never overcommits, and
 does nothing if the difference no longer exists. A difference without a safe repair is only reported. A single
@@ -42,6 +43,8 @@ class AuditInputs:
     """Reservations that hold cards of the node, by `namespace/name` of their pod."""
     reservations: Collection[str] = ()
     """`namespace/name` of every existing Reservation."""
+    strangers: Mapping[str, Collection[str]] = field(default_factory=dict)
+    """Who uses each card without holding it, as the node's agent reports: holders, or sentences' subjects."""
 
     def live(self) -> list[PodView]:
         """The unfinished pods of the node, oldest first."""
@@ -103,6 +106,7 @@ def compare(world: AuditInputs) -> tuple[Divergence, ...]:
         *_overlaps(world),
         *_wrong_cards(world, names),
         *_ghosts(world),
+        *strangers(world),
     )
 
 
@@ -276,6 +280,32 @@ def _ghost(held: Ledger, repair: AdoptPod) -> Divergence:
             LedgerFinding("Overlap", f"{sentence}, which is more than is free", holder=pod.holder)
         )
     return Divergence(LedgerFinding("Ghost", f"{sentence} without an allocation", holder=pod.holder), repair)
+
+
+def strangers(world: AuditInputs) -> list[Divergence]:
+    """Without a repair: the process may be the one that should hold the card."""
+    if world.report.silent:
+        return []  # the report is old
+    return [
+        Divergence(finding)
+        for card, users in sorted(world.strangers.items())
+        for user in users
+        if (finding := _stranger(world, card, user)) is not None
+    ]
+
+
+def _stranger(world: AuditInputs, card: str, user: str) -> LedgerFinding | None:
+    key = holder_names.reservation_holder(user) if " " not in user else ""
+    if not key:
+        return LedgerFinding("Stranger", f"{user} runs on card {card} and belongs to no holder", card)
+    pod = world.pods.get(key)
+    if pod is None or pod.holder != user or pod.finished:
+        return None  # its process is ending
+    held = (*world.ledger.grant(pod.holder), *world.ledger.grant(pod.key))
+    if any(part.card == card for part in held):
+        return None
+    sentence = f"pod {key} runs a process on card {card}, which it does not hold"
+    return LedgerFinding("Stranger", sentence, card, user)
 
 
 def _adopted(held: Ledger, pod: PodView, reservation_hold: ReservationHold | None) -> Ledger:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-FindingKind: TypeAlias = Literal["Leak", "Ghost", "Overlap", "WrongCard", "Drift"]
+FindingKind: TypeAlias = Literal["Leak", "Ghost", "Overlap", "WrongCard", "Drift", "Stranger"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,7 @@ from croupier.kube.controller import events
 from croupier.kube.controller.events import EventRecorder
 from croupier.node.agent import gpu_labels, previous_report, publishing, reporting
 from croupier.node.agent import round_state as agent_picture
+from croupier.node.agent.card_users import CardUseTracker
 from croupier.node.agent.metrics import NodeAgentMetrics
 from croupier.node.agent.publishing import Publisher
 from croupier.node.agent.repartitioning import Repartitioner, RepartitionFailed, RepartitionResult
@@ -110,6 +111,7 @@ class NodeAgent:
         self._monitor = parts.cards.source
         self._counters = HeartbeatCounters()
         self._memory: dict[str, CardHistory] = {}
+        self._users = CardUseTracker(self._node, settings.namespace)
         self._carried_faults: Mapping[str, CarriedFault] = {}
         self._cards: list[NodeCard] = []
         self._offer = ServedResources()
@@ -159,6 +161,7 @@ class NodeAgent:
         for card in last.cards if last is not None else ():
             card_id = naming.inventory_id(self._node, card.address)
             self._memory[card_id] = node_plan.history_from_report(card.cut.state, card.cut.target)
+        self._users.restore(last)
         self._carried_faults = previous_report.carried_faults(
             last, self._settings.boot, self._settings.clock.monotonic()
         )
@@ -181,6 +184,8 @@ class NodeAgent:
     async def round(self) -> None:
         picture = agent_picture.build(self._parts.informers, await self._now())
         self._memory = {card: step.history for card, step in picture.steps.items()}
+        now = self._settings.clock.now().replace(microsecond=0)
+        self._users.observe(picture, await self._card_users(), self._parts.informers.pods(), now)
         offer = self._offered(picture)
         async with self._turn():
             await self._parts.serving.serve(offer, picture.cards)
@@ -229,6 +234,13 @@ class NodeAgent:
             return reporting.driver_lost(self._snapshot, str(error))
         return self._snapshot
 
+    async def _card_users(self) -> Mapping[str, frozenset[str]]:
+        """The users of each card. None are known while the driver does not answer."""
+        try:
+            return await self._parts.cards.users()
+        except CardError:
+            return {}  # the inspection of this round reports the error
+
     async def _monitored(self, seen: DriverSnapshot) -> DriverSnapshot:
         readings = await self._parts.monitor.read() if self._parts.monitor is not None else None
         self._monitor = self._parts.cards.source if readings is None else DCGM
@@ -246,6 +258,7 @@ class NodeAgent:
         sources = self._parts.cards.source, self._monitor
         context = ReportContext(self._node, *sources, service, self._counters, troubles, self._settings.boot)
         report = reporting.build_report(context, picture.seen, picture.cards, picture.steps)
+        report = self._users.with_use(report, self._settings.clock.now())
         self.report, conditions = report, picture.conditions(service)
         labels = gpu_labels.labels(report, picture.mig_state(), picture.wants.text)
         if not await self._try_write("the Lease", lambda: self._publisher.heartbeat(report)):

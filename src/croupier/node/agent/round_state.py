@@ -1,7 +1,7 @@
 """The state of one round of the agent: inputs and decisions as a value."""
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from croupier.core.model.condition import DesiredCondition
 from croupier.core.model.gpu_card import GpuCard
@@ -52,6 +52,8 @@ class RoundState:
     """The kubelet's device assignments. None if they cannot be read."""
     without_ledger: bool
     """The node has no GPUDevices, so no ledger keeps new pods off a card."""
+    holders: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """The pods with an allocation or with devices of each card, as `namespace/name`."""
 
     def offered(self) -> list[NodeCard]:
         """The cards that device plugins serve."""
@@ -120,7 +122,9 @@ def build(informers: NodeInformers, now: RoundInputs) -> RoundState:
         memory = now.history.get(card_id, CardHistory())
         memory = replace(memory, unfinished=card.address in now.unfinished)
         steps[card_id] = node_plan.step(card_id, card, target, memory, blockers=ties, now=now.at)
-    return RoundState(now.seen, cards, wants, steps, pods, now.given, without_ledger=not known)
+    return RoundState(
+        now.seen, cards, wants, steps, pods, now.given, without_ledger=not known, holders=holders
+    )
 
 
 def _desired_layouts(

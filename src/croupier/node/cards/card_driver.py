@@ -84,6 +84,13 @@ class CardDriver(Protocol):
         """The current cards. A known card that does not answer is reported as unhealthy or left out."""
         ...
 
+    async def users(self) -> Mapping[str, frozenset[str]]:
+        """Who runs processes on each card, by address; a card whose driver cannot tell is left out.
+
+        A user is the UID of a pod, or the name of a process that belongs to no pod.
+        """
+        ...
+
     async def changed(self, seconds: float) -> None:
         """Returns when another inspection is worthwhile, at the latest after `seconds`."""
         ...

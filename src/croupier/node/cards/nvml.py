@@ -4,7 +4,7 @@ NVML calls block and may hang, so one thread makes them one by one, with a timeo
 thread waits for XIDs. If the driver is missing, for example during an update, every inspection tries again.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -18,7 +18,7 @@ from croupier.core.cards.card_health import XID_HOLD_SECONDS, HealthReadings, is
 from croupier.core.model.gpu_card import GpuCard
 from croupier.core.model.mig import MigPlacement, MigProfile
 from croupier.kube.client.clock import Clock
-from croupier.node.cards import nvml_card, nvml_edits, nvml_mig, nvml_runtime
+from croupier.node.cards import nvml_card, nvml_edits, nvml_mig, nvml_processes, nvml_runtime
 from croupier.node.cards import nvml_driver as driver
 from croupier.node.cards.call_thread import CallThread, CallTimeout
 from croupier.node.cards.card_driver import (
@@ -30,6 +30,7 @@ from croupier.node.cards.card_driver import (
 from croupier.node.cards.nvml_card import Board
 from croupier.node.cards.nvml_driver import Handle
 from croupier.node.cards.nvml_events import XidWatcher
+from croupier.node.cards.process_owner import owner
 
 CALL_TIMEOUT: Final = 60.0
 """The timeout of one NVML call in seconds."""
@@ -72,6 +73,9 @@ class NvmlCards:
 
     async def inspect(self) -> DriverSnapshot:
         return await self._call(self._inspect)
+
+    async def users(self) -> Mapping[str, frozenset[str]]:
+        return await self._call(self._users)
 
     async def changed(self, seconds: float) -> None:
         until = self._clock.monotonic() + seconds
@@ -139,6 +143,20 @@ class NvmlCards:
             nvml_runtime.nvidia_is_default(self._host),
             nvml_runtime.accepts_variable(self._host),
         )
+
+    def _users(self) -> dict[str, frozenset[str]]:
+        self._start()
+        proc, users = self._host / "proc", {}
+        for card in self._last.values():
+            try:
+                pids = nvml_processes.pids(pynvml.nvmlDeviceGetHandleByPciBusId(card.address))
+            except pynvml.NVMLError as error:
+                if driver.needs_restart(error):
+                    raise
+                continue  # the inspection reports the error
+            if pids is not None:
+                users[card.address] = frozenset(filter(None, (owner(proc, pid) for pid in pids)))
+        return users
 
     def _card(self, index: int, handles: dict[str, Handle]) -> GpuCard | None:
         """The card. If it does not answer, its last state as unhealthy, or None if it never answered."""

@@ -106,7 +106,7 @@ def instances(card: Handle, known: tuple[MigProfile, ...]) -> tuple[MigInstance,
     """The current MIG devices, sorted by their first slice: one for each usable GPU instance."""
     by_profile = {kind.gpu_instance: kind for kind in known}
     usable: dict[int, list[tuple[int, str]]] = {}
-    for handle in _mig_handles(card):
+    for handle in mig_handles(card):
         number = pynvml.nvmlDeviceGetGpuInstanceId(handle)
         named = (pynvml.nvmlDeviceGetComputeInstanceId(handle), str(pynvml.nvmlDeviceGetUUID(handle)))
         usable.setdefault(number, []).append(named)
@@ -127,7 +127,7 @@ def _profile(gpu_instance: Handle, kind: MigProfile, compute: int) -> str:
     return kind.name if size in (0, kind.compute_slices) else f"{size}c.{kind.name}"
 
 
-def _mig_handles(card: Handle) -> Iterator[Handle]:
+def mig_handles(card: Handle) -> Iterator[Handle]:
     for index in range(driver.query(pynvml.nvmlDeviceGetMaxMigDeviceCount, card) or 0):
         handle = driver.query(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, card, index)
         if handle is not None:

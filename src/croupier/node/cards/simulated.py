@@ -102,6 +102,13 @@ class SimulatedCards:
             accepts_variable=faults.nvidia_default or None,
         )
 
+    async def users(self) -> dict[str, frozenset[str]]:
+        """Only of cards for which the faults file says it."""
+        faults = {address: self._fault(address) for address in self._cards}
+        return {
+            address: frozenset(fault.users) for address, fault in faults.items() if fault.users is not None
+        }
+
     async def changed(self, seconds: float) -> None:
         if not self._faults.is_watched:
             await self._clock.sleep(seconds)

@@ -42,6 +42,8 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     """The duration of each MIG step in seconds."""
     fail: _Ordinal | tuple[_Ordinal, ...] | Literal["all"] | None = None
     """The MIG steps that fail, counted from the time at which this was written."""
+    users: tuple[str, ...] | None = None
+    """Who runs processes on the card: namespace/name or UID of pods, or names of processes of the node."""
     cut: str = ""
     """Simulates one repartitioning from outside, for example to `1g.10gb:2` or `whole`."""
 
