@@ -225,6 +225,16 @@ async def test_void_hides_the_cards(body, name, variable, env: GuardEnv):
     assert written.get("OTHER") == variables(body)[name].get("OTHER")
 
 
+async def test_void_overrides_what_envfrom_may_set(env: GuardEnv):
+    body = pod({"OTHER": "1"})
+    body["spec"]["containers"][0]["envFrom"] = [{"configMapRef": {"name": "any", "optional": True}}]
+
+    answer = await env.create("Void", body)
+
+    assert answer.pod is not None, answer.refused
+    assert variables(answer.pod) == {"main": {"OTHER": "1", **VOID}}
+
+
 @pytest.mark.parametrize("mode", ["Warn", "Deny", "Void"])
 @pytest.mark.parametrize("body", UNTOUCHED.values(), ids=UNTOUCHED)
 async def test_other_pods_stay_as_they_are(body, mode, env: GuardEnv):

@@ -229,7 +229,9 @@ def test_the_node_feature_rule_needs_nfd():
 
 
 def test_the_agent_of_simulated_cards_is_not_privileged():
-    (agent,) = pods(objects("--set=node.cards=simulated=H100:8"))["croupier-node"]["spec"]["containers"]
+    spec = pods(objects("--set=node.cards=simulated=H100:8"))["croupier-node"]["spec"]
+    (agent,) = spec["containers"]
+    assert "hostPID" not in spec
     assert "privileged" not in agent["securityContext"]
     assert agent["securityContext"]["capabilities"] == {"drop": ["ALL"]}
 

@@ -65,6 +65,7 @@ _RULES: Final = [
         "scope": "Namespaced",
     },
 ]
+_UNSET: Final = f"!one.?env.orValue([]).exists(each, each.name == '{VISIBLE}')"
 _OLD: Final = "oldObject.spec.?ephemeralContainers.orValue([])"
 _EPHEMERAL: Final = "request.?subResource.orValue('') == 'ephemeralcontainers'"
 _VARIABLES: Final = {
@@ -115,8 +116,9 @@ def grant_documents(namespaces: Mapping[str, Any] | None = None) -> list[dict[st
 def guard_documents(mode: GuardPolicy, namespaces: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
     """The guard of containers without cards, in one of its modes."""
     if mode == "Void":
-        voided = f"one.?env.orValue([]).exists(each, {_shows(VISIBLE)})"
-        return _void(GUARD, f"variables.unheld && {voided}", namespaces)
+        shown = f"one.?env.orValue([]).exists(each, {_shows(VISIBLE)})"
+        unread = f"(size(one.?envFrom.orValue([])) > 0 && {_UNSET})"  # `env` replaces what `envFrom` sets
+        return _void(GUARD, f"variables.unheld && ({shown} || {unread})", namespaces)
     shown = f"{_shows(VISIBLE)} || {_shows(CUDA_VISIBLE)}"
     return AdmissionPolicy(
         GUARD,
@@ -140,8 +142,7 @@ def image_documents(namespaces: Mapping[str, Any] | None = None) -> list[dict[st
 
     A container of a pod that holds cards is included if it requests none: the runtime would show it all.
     """
-    unset = f"!one.?env.orValue([]).exists(each, each.name == '{VISIBLE}')"
-    return _void(GUARD_IMAGES, f"{_NO_CLAIMS} && !({_requests(_OTHER_CARDS)}) && {unset}", namespaces)
+    return _void(GUARD_IMAGES, f"{_NO_CLAIMS} && !({_requests(_OTHER_CARDS)}) && {_UNSET}", namespaces)
 
 
 def unrequested(container: str, variable: str) -> str:

@@ -1,6 +1,6 @@
 """The inventory controller on a real API server: objects follow agent reports, and names are stable."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -65,6 +65,8 @@ async def test_the_card_shows_everything_that_the_agent_reports(inventory_env):
         health=ReportedHealth(
             healthy=False, reason="XID", message="fell off the bus", xid=79, temperature_c=61
         ),
+        idle_since=datetime(2026, 1, 1, tzinfo=UTC),
+        strangers=("process python",),
     )
     await inventory_env.beat(report(NODE, told, line(1)))
     await inventory_env.node(NODE)
@@ -84,6 +86,7 @@ async def test_the_card_shows_everything_that_the_agent_reports(inventory_env):
     assert status.cut.slots == (slot,)
     assert (status.health.xid, status.health.last_error) == (79, "fell off the bus")
     assert status.health.last_error_time is not None
+    assert (status.idle_since, status.strangers) == (datetime(2026, 1, 1, tzinfo=UTC), ("process python",))
     assert (inventory.status.driver.version, inventory.status.driver.toolkit_installed) == (
         "570.124.06",
         True,

@@ -12,8 +12,8 @@ from croupier.api import kinds
 from croupier.cli import audit as verb
 from croupier.controllers.ledger import inspection
 from croupier.controllers.ledger.audit import Audit
-from croupier.core.ledger.ledger import HoldTerms
-from croupier.core.model.card import CardGrant
+from croupier.core.ledger.ledger import HoldTerms, Ledger
+from croupier.core.model.card import CardGrant, LedgerCard
 from croupier_lab.cluster import Cluster
 from tests.controllers import ledger_env as worlds
 from tests.controllers.conftest import in_the_api_server
@@ -124,6 +124,35 @@ async def test_findings_without_safe_repair_are_reported_while_they_last(world):
         await world.ends("second")
         await until_async(lambda: _clean(audit), "the finding to go")
         assert world.metric("croupier_audit_findings", "Overlap") == 0
+
+
+async def test_strangers_are_reported_while_they_last_and_never_repaired(world):
+    await world.node()
+    name = await world.device(0)
+    await world.manager.open(NODE, Ledger(NODE, (LedgerCard(name, 0),)))
+    await world.plant(await world.runs("holder", name), name)
+    stranger = await world.pod("stranger")
+    await world.bind(stranger)
+    await _used_by(world, name, world.holder(stranger), "process python")
+
+    async with world.works("audit only") as audit:
+        await audit.run_once()
+        assert {finding.message for finding in audit.findings.of(NODE)} == {
+            f"pod {stranger.metadata.key} runs a process on card {name}, which it does not hold",
+            f"process python runs on card {name} and belongs to no holder",
+        }
+        assert world.metric("croupier_audit_findings", "Stranger") == 2
+
+        await world.ends("stranger")
+        await _used_by(world, name)
+        await until_async(lambda: _clean(audit), "the findings to go")
+        assert world.metric("croupier_audit_repaired_total", "Stranger") == 0
+
+
+async def _used_by(world: LedgerEnv, card_id: str, *strangers: str) -> None:
+    """What the inventory controller writes from the agent's report."""
+    status = {"status": {"strangers": list(strangers)}}
+    await world.api.patch(kinds.GPU_DEVICES, card_id, status, subresource="status")
 
 
 async def _clean(audit: Audit) -> bool:

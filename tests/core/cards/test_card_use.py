@@ -1,5 +1,6 @@
 """A report says only what lasts: since when no holder uses a card, and which users are no holders."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -11,14 +12,15 @@ from croupier.core.cards.card_use import MAX_STRANGERS, SETTLE, CardUse
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 A, B = "ns/a/1", "ns/b/2"
-OLD = {A: NOON - timedelta(days=1)}
+Holders = Mapping[str, datetime | None]
+OLD: Holders = {A: NOON - timedelta(days=1)}
 
 
 def at(seconds: float) -> datetime:
     return NOON + timedelta(seconds=seconds)
 
 
-def after(*looks: tuple[float, dict[str, datetime | None], set[str] | None], start: CardUse | None = None):
+def after(*looks: tuple[float, Holders, set[str] | None], start: CardUse | None = None) -> CardUse:
     """The state after looks at these seconds, with these holders and users."""
     use = start or CardUse()
     for seconds, holders, users in looks:
@@ -90,7 +92,8 @@ LOOKS = st.lists(
 
 @given(LOOKS)
 def test_what_is_reported_has_lasted(looks):
-    use, now, used, seen = CardUse(), 0, 0, {}
+    use, now, used = CardUse(), 0, 0
+    seen: dict[str, int] = {}
     for pause, holders, users in looks:
         now += pause
         before = use.holders

@@ -3,16 +3,19 @@
 import pytest
 
 from croupier.core.installation import diagnosis_guard
-from croupier.core.installation.diagnosis_guard import GuardFacts
+from croupier.core.installation.diagnosis_guard import GuardFacts, GuardMode
 
-NODES = {"default": ["a"], "by_class": ["b"]}
+
+def facts(mode: GuardMode = "Off", *, images: bool = False) -> GuardFacts:
+    return GuardFacts(mode, images, default=["a"], by_class=["b"])
+
 
 GAPS = {
-    "no guard": (GuardFacts(**NODES), [("warning", "node a"), ("note", "node b")], "Void or Deny"),
-    "it warns": (GuardFacts("Warn", **NODES), [("warning", "node a"), ("note", "node b")], "Void or Deny"),
-    "images under Deny": (GuardFacts("Deny", **NODES), [("note", "node a"), ("note", "node b")], "to Void"),
+    "no guard": (facts(), [("warning", "node a"), ("note", "node b")], "Void or Deny"),
+    "it warns": (facts("Warn"), [("warning", "node a"), ("note", "node b")], "Void or Deny"),
+    "images under Deny": (facts("Deny"), [("note", "node a"), ("note", "node b")], "to Void"),
     "images under Void": (
-        GuardFacts("Void", **NODES),
+        facts("Void"),
         [("warning", "node a"), ("note", "node b")],
         "croupier-guard-images",
     ),
@@ -21,14 +24,14 @@ GAPS = {
         [("warning", "node a")],
         "Deny",
     ),
-    "nothing is left": (GuardFacts("Void", images=True, **NODES), [], ""),
+    "nothing is left": (facts("Void", images=True), [], ""),
     "no such node": (GuardFacts("Off"), [], ""),
 }
 
 
-@pytest.mark.parametrize(("facts", "expected", "remedy"), GAPS.values(), ids=GAPS)
-def test_gaps_of_the_guard(facts, expected, remedy):
-    problems = diagnosis_guard.guard(facts)
+@pytest.mark.parametrize(("seen", "expected", "remedy"), GAPS.values(), ids=GAPS)
+def test_gaps_of_the_guard(seen, expected, remedy):
+    problems = diagnosis_guard.guard(seen)
 
     assert [(problem.severity, problem.where) for problem in problems] == expected
     assert all(remedy in problem.remedy for problem in problems)

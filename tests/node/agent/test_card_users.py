@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import AsyncIterator, Callable
-from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,8 @@ from croupier.api import kinds
 from croupier.api.gpu.agent_report import CardReport
 from croupier.api.mps.allocation import ALLOCATION
 from croupier.core.cards.card_use import SETTLE
-from croupier.kube.client.clock import SystemClock
 from croupier.node.cards.nvml import NvmlCards
+from tests.controllers.ledger_env import FakeWatchClock
 from tests.node.agent_env import AgentEnv, at_work
 from tests.node.nvml_env import CARDS, NvmlEnv
 from tests.polling import until, until_async
@@ -22,18 +21,9 @@ from tests.polling import until, until_async
 PERCENT = "gpu.mps.io/percent"
 
 
-class MovedClock(SystemClock):
-    """The system clock, moved forward by tests."""
-
-    ahead = timedelta()
-
-    def now(self) -> datetime:
-        return super().now() + self.ahead
-
-
 @pytest.fixture
-def clock(env: AgentEnv) -> MovedClock:
-    env.clock = made = MovedClock()
+def clock(env: AgentEnv) -> FakeWatchClock:
+    env.clock = made = FakeWatchClock()
     return made
 
 
@@ -77,7 +67,7 @@ def holder(pod: Any) -> str:
     return f"{pod.metadata.key}/{pod.metadata.uid}"
 
 
-async def test_nvml_tells_strangers_and_idle_cards(env: AgentEnv, driver: NvmlEnv, clock: MovedClock):
+async def test_nvml_tells_strangers_and_idle_cards(env: AgentEnv, driver: NvmlEnv, clock: FakeWatchClock):
     mine, other = await pod(env, "mine", 0), await pod(env, "other")
     driver.run(0, 11, cgroup(mine))
     driver.run(1, 12, cgroup(other))
@@ -105,7 +95,7 @@ async def test_nvml_tells_strangers_and_idle_cards(env: AgentEnv, driver: NvmlEn
         await report(env, 0, lambda card: card.idle_since is None, "the card to be used again")
 
 
-async def test_processes_that_come_and_go_are_no_writes(env: AgentEnv, driver: NvmlEnv, clock: MovedClock):
+async def test_short_processes_cost_no_writes(env: AgentEnv, driver: NvmlEnv, clock: FakeWatchClock):
     mine = await pod(env, "mine", 0)
     cards = NvmlCards(clock=clock, library=str(driver.library), host=driver.host)
     agent = env.agent(cards)
@@ -127,7 +117,7 @@ async def test_processes_that_come_and_go_are_no_writes(env: AgentEnv, driver: N
         await cards.close()
 
 
-async def test_a_restarted_agent_continues_the_idle_time(env: AgentEnv, clock: MovedClock):
+async def test_a_restarted_agent_continues_the_idle_time(env: AgentEnv, clock: FakeWatchClock):
     await pod(env, "mine", 0)
     env.suffers(cards={0: {"users": []}})
     async with at_work(env) as agent:
@@ -141,7 +131,7 @@ async def test_a_restarted_agent_continues_the_idle_time(env: AgentEnv, clock: M
         assert (await report(env, 0, lambda _: True, "the card")).idle_since == before.idle_since
 
 
-async def test_simulated_cards_play_users(env: AgentEnv, clock: MovedClock):
+async def test_simulated_cards_play_users(env: AgentEnv, clock: FakeWatchClock):
     mine = await pod(env, "mine", 0, 1, 2)
     env.suffers(cards={0: {"users": [mine.metadata.key, "trainer"]}, 1: {"users": []}})
     async with at_work(env) as agent:

@@ -188,6 +188,8 @@ async def test_allocatable_follows_the_annotation_and_a_container_gets_its_mig_d
 
     asks = pod("slice", {THREE: 1})
     asks["spec"]["containers"][0]["command"] = ["sh", "-c", "echo NODES=$(ls /dev/croupier); env; sleep 3600"]
+    own = [{"name": _cdi_variable(f"{index}-3g.30gb-4"), "value": "mine"} for index in range(4)]
+    asks["spec"]["containers"][0]["env"] = own
     await env.kubelet.opens(asks)
     await env.kubelet.runs("slice")
 
@@ -197,14 +199,19 @@ async def test_allocatable_follows_the_annotation_and_a_container_gets_its_mig_d
     }
     place = slots[environment["NVIDIA_VISIBLE_DEVICES"]]
     assert environment["NODES"] == place
-    variable = f"CROUPIER_CDI_{place.upper().replace('-', '_').replace('.', '_')}"
-    assert {name for name in environment if name.startswith("CROUPIER_CDI")} == {variable}
-    assert environment[variable] == environment["NVIDIA_VISIBLE_DEVICES"]
+    variable = _cdi_variable(place)
+    assert {variable} < {entry["name"] for entry in own}
+    assert environment[variable] == environment["NVIDIA_VISIBLE_DEVICES"], "CDI replaces the pod's variables"
+    assert [environment[entry["name"]] for entry in own].count("mine") == 3
 
     assert (env.cdi / cdi.FILE).exists()
     await env.ends()
     assert not (env.cdi / cdi.FILE).exists()
     await env.gone("slice")
+
+
+def _cdi_variable(place: str) -> str:
+    return f"CROUPIER_CDI_{place.upper().replace('-', '_').replace('.', '_')}"
 
 
 def _condition(env: AgentProcessEnv, kind: str) -> str:

@@ -67,6 +67,9 @@ class CrashingCards:
     async def inspect(self):
         return await self.cards.inspect()
 
+    async def users(self):
+        return await self.cards.users()
+
     async def open(self):
         await self.cards.open()
 

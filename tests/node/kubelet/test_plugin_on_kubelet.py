@@ -92,6 +92,40 @@ async def test_a_pod_gets_its_granted_devices_and_environment(env):
         assert allocation_check.compare(env.bound(), await plugins.holdings(), {c.id: c for c in three}) == ()
 
 
+async def test_variables_of_the_pod_replace_those_that_come_with_its_cards(env):
+    """The reason for core/pods/device_variables.py, and what admission cannot see: docs/guard.md."""
+    (card,) = cards(env.node, 1)
+    limits = {"NVIDIA_VISIBLE_DEVICES": "all", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "100"}
+    config_map = {"metadata": {"name": "limits"}, "data": limits}
+    await env.api.create(kinds.CONFIG_MAPS, config_map, namespace=env.namespace)
+    async with env.plugins() as plugins:
+        await env.serves(plugins, plugin_devices.served_resources([card]), {GPU: 1, PERCENT: 100})
+        pods = {name: pod(name, {PERCENT: 25}, promised=[{**_all(card), "percent": 25}]) for name in ORDER}
+        main = {name: made["spec"]["containers"][0] for name, made in pods.items()}
+        main["written"]["env"] = [{"name": name, "value": value} for name, value in limits.items()]
+        main["referred"]["envFrom"] = [{"configMapRef": {"name": "limits"}}]
+        main["voided"] |= {
+            "envFrom": [{"configMapRef": {"name": "limits"}}],
+            "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}],
+        }
+        await env.opens(*pods.values())
+        await env.runs(*pods)
+        found = {name: await env.environment(name) for name in pods}
+        assert {
+            name: (one["NVIDIA_VISIBLE_DEVICES"], one["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"])
+            for name, one in found.items()
+        } == ORDER
+
+
+ORDER = {
+    "plain": ("GPU-0", "25"),
+    "written": ("all", "100"),
+    "referred": ("all", "100"),
+    "voided": ("void", "100"),
+}
+"""What a container sees: the pod's variables replace the plugin's, and `env` replaces `envFrom`."""
+
+
 async def test_a_device_that_a_pod_has_by_mistake_is_not_allocated_to_another_pod(env):
     """Until the allocation annotation is repaired, the ledger takes the card for free.
 
