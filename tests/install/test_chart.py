@@ -236,6 +236,55 @@ def test_the_agent_of_simulated_cards_is_not_privileged():
     assert agent["securityContext"]["capabilities"] == {"drop": ["ALL"]}
 
 
+GUARDS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
+    "by default": ((), {"croupier-guard": "Warn"}),
+    "Deny": (("--set=settings.guard.mode=Deny",), {"croupier-guard": "Deny"}),
+    "Void": (("--set=settings.guard.mode=Void",), {"croupier-guard": "Void"}),
+    "Void also for images": (
+        ("--set=settings.guard.mode=Void,settings.guard.images=Always",),
+        {"croupier-guard": "Void", "croupier-guard-images": "Void"},
+    ),
+    "images without Void": (
+        ("--set=settings.guard.mode=Deny,settings.guard.images=Always",),
+        {"croupier-guard": "Deny"},
+    ),
+    "Off": (("--set-string=settings.guard.mode=Off",), {}),
+}
+
+
+@pytest.mark.parametrize(("options", "expected"), GUARDS.values(), ids=GUARDS)
+def test_the_guard_is_installed_as_set(options, expected):
+    found = objects(*options)
+    bindings = [
+        item
+        for kind in ("ValidatingAdmissionPolicyBinding", "MutatingAdmissionPolicyBinding")
+        for item in of_kind(found, kind)
+        if item["metadata"]["name"].startswith("croupier-guard")
+    ]
+    modes = {
+        item["metadata"]["name"]: item["spec"].get("validationActions", ["Void"])[0] for item in bindings
+    }
+    policies = {
+        item["metadata"]["name"]
+        for kind in ("ValidatingAdmissionPolicy", "MutatingAdmissionPolicy")
+        for item in of_kind(found, kind)
+    }
+    assert modes == expected
+    assert expected.keys() <= policies
+    assert "croupier-grant-variables" in policies
+
+
+def test_void_needs_mutating_policies():
+    void = ("--set=settings.guard.mode=Void", "--kube-version=1.35.0")
+    with pytest.raises(HelmFailed, match=r"Void needs MutatingAdmissionPolicies.*or set the mode to Deny"):
+        objects(*void)
+
+    beta = objects(*void, "--api-versions=admissionregistration.k8s.io/v1beta1/MutatingAdmissionPolicy")
+    kinds = ("MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding")
+    versions = {item["apiVersion"] for kind in kinds for item in of_kind(beta, kind)}
+    assert versions == {"admissionregistration.k8s.io/v1beta1"}
+
+
 REFUSED = {
     "a misspelt value": ("--set=images.tag=1", "images"),
     "a misspelt setting": ("--set=settings.reservations.ttl=1m", "reservations"),
