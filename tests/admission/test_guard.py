@@ -6,14 +6,16 @@ No webhook is registered for these namespaces: whatever holds here holds while C
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import pytest
 import pytest_asyncio
 
 from croupier.admission import guard_policy
-from croupier.admission.guard_policy import EXEMPT
+from croupier.admission.guard_policy import EXEMPT, GuardPolicy
+from croupier.admission.policies import NAME_LABEL
 from croupier.api import kinds
+from croupier.core.model.namespaces import DEFAULT_NAMESPACE
 from croupier.core.pods import device_variables
 from croupier.core.pods.device_variables import CUDA_VISIBLE, OVERRIDES, VISIBLE, offence
 from croupier.core.pods.request_parser import CARDS, GPU, LEDGER, MIG, PERCENT, POOL, RATIO
@@ -375,6 +377,16 @@ async def test_the_webhook_refuses_limits_also_of_annotated_requests(cluster: Cl
         answer = await webhook.create(annotated)
 
         assert OVERRIDES.format(item=offence("main", LIMIT)) in answer.refused
+
+
+def test_namespaces_of_gpu_services_are_excluded():
+    for documents_ in (
+        *(guard_policy.guard_documents(mode) for mode in get_args(GuardPolicy)),
+        guard_policy.image_documents(),
+    ):
+        selector = documents_[0]["spec"]["matchConstraints"]["namespaceSelector"]["matchExpressions"]
+        excluded = next(one["values"] for one in selector if one["key"] == NAME_LABEL)
+        assert {SYSTEM, DEFAULT_NAMESPACE, "gpu-operator"} <= set(excluded)
 
 
 def test_the_policy_names_every_limit():

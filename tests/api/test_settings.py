@@ -24,6 +24,8 @@ PROMISED = {
     "alerts.capacityLow.percent": "10",
     "alerts.capacityLow.for": "10m",
     "alerts.nodeWithoutPool.for": "30m",
+    "guard.mode": "Warn",
+    "guard.images": "Auto",
     "monitoring.serviceMonitor": "true",
     "logLevel": "Info",
     "https.mode": "SelfSigned",

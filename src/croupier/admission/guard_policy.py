@@ -22,6 +22,7 @@ from typing import Any, Final, Literal, TypeAlias
 from croupier.admission import mark_policy, policies
 from croupier.admission.configurations import EXCLUDED
 from croupier.admission.policies import NAME_LABEL, AdmissionPolicy
+from croupier.core.nodes.bootstrap import TRUSTED_NAMESPACES
 from croupier.core.pods.device_variables import (
     CUDA_VISIBLE,
     HARMLESS,
@@ -77,9 +78,10 @@ _VARIABLES: Final = {
     ),
 }
 _CONDITIONS: Final = {"no-mirror-of-a-static-pod": mark_policy.NO_MIRROR}
+# The services of NVIDIA's operator and of monitoring see every card, and hold none.
 _GUARDED: Final[dict[str, Any]] = {
     "matchExpressions": [
-        {"key": NAME_LABEL, "operator": "NotIn", "values": list(EXCLUDED)},
+        {"key": NAME_LABEL, "operator": "NotIn", "values": sorted({*EXCLUDED, *TRUSTED_NAMESPACES})},
         {"key": EXEMPT, "operator": "NotIn", "values": ["off"]},
     ]
 }

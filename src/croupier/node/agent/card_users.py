@@ -1,7 +1,7 @@
 """Follows which pods and processes use the cards of a node, from round to round.
 
-Processes of Croupier's own pods and of kube-system are no strangers, nor are the node's services of NVIDIA:
-the server of MPS works for its clients, and monitoring opens every card.
+Processes of Croupier's own pods and of the namespaces of GPU services are no strangers, nor are the node's
+services of NVIDIA: the server of MPS works for its clients, and monitoring opens every card.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,9 +16,9 @@ from croupier.core.cards import card_use
 from croupier.core.cards.card_use import CardUse
 from croupier.core.model import card_name as naming
 from croupier.core.model.gpu_card import GpuCard
+from croupier.core.nodes.bootstrap import TRUSTED_NAMESPACES
 from croupier.node.agent.round_state import RoundState
 
-SYSTEM_NAMESPACE: Final = "kube-system"
 SERVICES: Final = ("nvidia-cuda-mps", "nv-hostengine", "dcgm-exporter", "nvidia-smi", "nvidia-persiste")
 """Names of processes, which the kernel cuts after 15 characters."""
 _UID_LENGTHS: Final = (32, 36)
@@ -29,7 +29,7 @@ class CardUseTracker:
 
     def __init__(self, node: str, namespace: str) -> None:
         self._node = node
-        self._exempt = (SYSTEM_NAMESPACE, namespace)
+        self._exempt = (*TRUSTED_NAMESPACES, namespace)
         self._uses: dict[str, CardUse] = {}
 
     def restore(self, last: AgentReport | None) -> None:
