@@ -46,6 +46,8 @@ class CardUseTracker:
         now: datetime,
     ) -> None:
         """`users` are the users by address; a card that is missing there could not be asked."""
+        if not users and not self._uses:
+            return  # the driver has never told anything
         known = list(pods)
         names = {name: _holder(pod) for pod in known for name in (pod.metadata.uid, pod.metadata.key)}
         created = {pod.metadata.key: pod.metadata.creation_timestamp for pod in known}

@@ -104,10 +104,9 @@ class SimulatedCards:
 
     async def users(self) -> dict[str, frozenset[str]]:
         """Only of cards for which the faults file says it."""
-        faults = {address: self._fault(address) for address in self._cards}
-        return {
-            address: frozenset(fault.users) for address, fault in faults.items() if fault.users is not None
-        }
+        faults = self._now()
+        users = {address: faults.of(number, address).users for number, address in enumerate(self._cards)}
+        return {address: frozenset(names) for address, names in users.items() if names is not None}
 
     async def changed(self, seconds: float) -> None:
         if not self._faults.is_watched:
