@@ -233,6 +233,11 @@ export const RU: Record<string, string> = {
   'The cards of the ledger differ from the cards that the node reports.':
     'Карты в реестре отличаются от карт, о которых сообщает узел.',
   'Take over the reported cards.': 'Принять карты, о которых сообщает узел.',
+  'Stranger': 'Посторонний процесс',
+  'A process runs on a card that its pod does not hold, or that belongs to no pod.':
+    'На карте работает процесс, под которого её не держит, или процесс вне подов.',
+  'There is no safe repair: find the process, and end it or request the card.':
+    'Безопасного исправления нет: найдите процесс и завершите его или запросите карту.',
   'Differences between the ledger, the pods and the nodes, and checks of the installation.':
     'Расхождения между реестром, подами и узлами и проверки установки.',
   'Ledger': 'Реестр',

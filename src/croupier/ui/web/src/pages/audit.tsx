@@ -13,7 +13,7 @@ interface Check { check: string; severity: string; where: string; what: string; 
 interface Doctor { healthy: boolean; checks: string[]; findings: Check[] }
 interface AuditAnswer { checks: Doctor | null; why?: string }
 
-const CLASSES = ['Leak', 'Ghost', 'Overlap', 'WrongCard', 'Drift'] as const
+const CLASSES = ['Leak', 'Ghost', 'Overlap', 'WrongCard', 'Drift', 'Stranger'] as const
 
 function classTexts(name: string): { title: string; compares: string; repair: string } {
   switch (name) {
@@ -36,6 +36,10 @@ function classTexts(name: string): { title: string; compares: string; repair: st
     case 'Drift': return {
       title: t('Drift'), compares: t('The cards of the ledger differ from the cards that the node reports.'),
       repair: t('Take over the reported cards.'),
+    }
+    case 'Stranger': return {
+      title: t('Stranger'), compares: t('A process runs on a card that its pod does not hold, or that belongs to no pod.'),
+      repair: t('There is no safe repair: find the process, and end it or request the card.'),
     }
     default: return { title: name, compares: '', repair: '' }
   }
