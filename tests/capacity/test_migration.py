@@ -1,6 +1,5 @@
-"""Migration between the capacity managers with live holders, and their mutual exclusion."""
+"""Migration between the capacity managers with live holders."""
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -9,19 +8,15 @@ import pytest
 from croupier.api import kinds
 from croupier.capacity import migration
 from croupier.capacity.in_memory import InMemoryCapacityManager
-from croupier.capacity.migration import InMemoryManagerActive, MigrationFailed
+from croupier.capacity.migration import MigrationFailed
 from croupier.core.claims import rebuild
 from croupier.core.ledger.ledger import Ledger
 from croupier.core.ledger.reported_cards import NodeCardReport
 from croupier.core.ledger.reservation_hold import ReservationHold
 from croupier.core.model.card_request import CardShares
 from croupier.core.model.pod_view import PodView
-from croupier.kube.client.api_client import Client
-from croupier.kube.client.clock import SystemClock
-from croupier.kube.client.resource import Raw
-from croupier.kube.controller import lease
-from croupier.kube.controller.lease import LEASES, LeaseTimings
-from tests.capacity.env import NODE, NOON, UID, FixedClock, capacity_env, claim, node, pod
+from croupier.kube.controller.lease import LeaseTimings
+from tests.capacity.env import NODE, NOON, FixedClock, capacity_env, claim, node, pod
 
 REPORT = NodeCardReport(NODE, allocatable={"nvidia.com/gpu": 2})
 QUICK = LeaseTimings(duration=1, renew_deadline=0.8, every=0.1)
@@ -120,45 +115,3 @@ async def test_the_in_memory_manager_restarts_from_the_records():
     rebuilt: Ledger = rebuild.rebuild(REPORT, [_bound(granted)], [], NOON).ledger
 
     assert await after.open(NODE, rebuilt) == before.ledger(NODE)
-
-
-async def test_no_in_memory_manager_runs(kubeconfig, namespace):
-    async with capacity_env(kubeconfig) as env:
-        await migration.ensure_no_in_memory_manager(env.api, namespace)
-
-
-async def test_a_running_in_memory_manager_is_detected(kubeconfig, namespace):
-    async with capacity_env(kubeconfig) as env:
-        held = await _renewed(env.api, lease.new(migration.LEASE, namespace), env.api.create)
-        renewing = asyncio.create_task(_renew(env.api, held))
-        try:
-            with pytest.raises(
-                InMemoryManagerActive, match="extender-0 runs the in-memory capacity manager"
-            ) as refusal:
-                await migration.ensure_no_in_memory_manager(env.api, namespace, terms=LeaseTimings(every=0.2))
-        finally:
-            renewing.cancel()
-            await asyncio.wait([renewing])
-        assert "stop that extender" in str(refusal.value)
-
-
-async def test_an_expired_lease_is_ignored(kubeconfig, namespace):
-    async with capacity_env(kubeconfig) as env:
-        dead = lease.acquired(
-            lease.new(migration.LEASE, namespace), UID, now=SystemClock().now(), terms=QUICK
-        )
-        await env.api.create(LEASES, dead)
-
-        await migration.ensure_no_in_memory_manager(env.api, namespace, terms=QUICK)
-
-
-async def _renew(api: Client, held: Raw) -> None:
-    while True:
-        held = await _renewed(api, held, api.update)
-        await asyncio.sleep(0.05)
-
-
-async def _renewed(api: Client, held: Raw, write: Any) -> Raw:
-    body = lease.acquired(held, "extender-0", now=SystemClock().now(), terms=LeaseTimings())
-    written: Raw = await write(LEASES, body)
-    return written

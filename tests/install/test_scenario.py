@@ -34,6 +34,10 @@ NOT_COVERED_HERE = {
         "tests/capacity/test_migration.py",
         "migration._remove(env.api, stale",
     ),
+    ("in memory", EXTENDER, f"update leases.coordination.k8s.io croupier-shared-ledger in {NAMESPACE}"): (
+        "tests/capacity/test_exclusion.py",
+        "exclusion.exclude_crd_managers(api, namespace, expired)",
+    ),
 }
 """By phase and account: permissions that the scenario does not use, and the test that covers them."""
 

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from croupier.capacity.manager import CapacityManagerKind
 from croupier_lab import croupier_processes, fleet, nodes, process
 from croupier_lab.controlplane import COMPONENTS
 from croupier_lab.lab import Lab
-from croupier_lab.process import LabProcess, Program
 from croupier_lab.progress import LogProgress
 from tests.polling import until
 
@@ -166,20 +164,33 @@ async def test_the_service_accounts_of_the_manifests_have_all_permissions(env, b
     assert "forbidden" not in said.lower()
 
 
-async def test_a_second_capacity_manager_is_refused(env):
-    await env.deals("InMemory")
+@pytest.mark.parametrize(
+    ("running", "second", "message"),
+    [
+        (
+            "InMemory",
+            ("manager", "--controllers=ledger", "--capacity-manager=CRD"),
+            "runs the in-memory capacity manager",
+        ),
+        (
+            "InMemory",
+            ("extender", "--listen=127.0.0.1:0", "--capacity-manager=CRD"),
+            "runs the in-memory capacity manager",
+        ),
+        ("CRD", ("extender", "--listen=127.0.0.1:0"), "runs the CRD capacity manager"),
+    ],
+    ids=["CRD manager", "CRD extender", "in-memory extender"],
+)
+async def test_a_process_with_another_capacity_manager_refuses_to_start(env, running, second, message):
+    """It says why and ends; the running processes and what they hold stay."""
+    await env.deals(running)
+    env.ask("first", ratio=30)
+    await until(lambda: env.cards_of("first"), "the pod to be placed")
+    before = {item["metadata"]["uid"] for item in env.get("nodereservations")["items"]}
 
     ended = await asyncio.to_thread(
         subprocess.run,
-        [
-            sys.executable,
-            "-m",
-            "croupier.cli",
-            "manager",
-            "--controllers=ledger",
-            "--capacity-manager=CRD",
-            "--health=127.0.0.1:0",
-        ],
+        [*croupier_processes.PROGRAM, *second, "--health=127.0.0.1:0"],
         env={"KUBECONFIG": str(env.lab.kubeconfig), "PATH": ""},
         capture_output=True,
         text=True,
@@ -188,25 +199,11 @@ async def test_a_second_capacity_manager_is_refused(env):
     )
 
     assert ended.returncode == 1
-    assert "runs the in-memory capacity manager" in ended.stderr
+    assert message in ended.stderr
     assert process.alive(env.lab.process(croupier_processes.EXTENDER))
-
-
-async def test_the_manager_stops_when_an_in_memory_capacity_manager_becomes_active(env):
-    await env.deals("CRD")
-    both = [env.lab.process(croupier_processes.EXTENDER), env.lab.process(croupier_processes.MANAGER)]
-
-    options = ("--listen=127.0.0.1:0", "--health=127.0.0.1:0", f"--kubeconfig={env.lab.kubeconfig}")
-    second = Program("second", (sys.executable, "-m", "croupier.cli", "extender", *options))
-    env.lab.adopt(process.start(second, env.lab.logs))  # ends with the lab
-
-    await until(lambda: not any(map(process.alive, both)), "the others to stop", within=60)
-    assert all("runs the in-memory capacity manager" in _log(program) for program in both)
-    assert process.alive(env.lab.process("second"))
-
-
-def _log(of: LabProcess) -> str:
-    return Path(of.log).read_text()
+    assert {item["metadata"]["uid"] for item in env.get("nodereservations")["items"]} == before
+    env.ask("second", ratio=30)
+    await until(lambda: env.cards_of("second"), "the running extender to place another pod")
 
 
 def _refusal(env: ProcessEnv, pod: str) -> bool:

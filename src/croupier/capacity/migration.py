@@ -1,7 +1,5 @@
-"""Migrates live ledgers between the two capacity managers, which never run at the same time.
+"""Migrates live ledgers between the two capacity managers, which never run at the same time (exclusion.py).
 
-The in-memory manager runs in the one process that holds the Lease `croupier-book`. A process that stores
-ledgers in the API server first makes sure that no process holds this Lease (`ensure_no_in_memory_manager`).
 The migration into memory reads all NodeReservations before it deletes the first one, and each deletion has
 the version that was read as precondition: a crash loses nothing, and late changes are read again.
 """
@@ -14,54 +12,14 @@ from croupier.api.mps import NodeReservation, ledger_codec
 from croupier.core.ledger.ledger import Ledger
 from croupier.kube.client import concurrency
 from croupier.kube.client.api_client import Client, DeleteOptions
-from croupier.kube.client.clock import Clock, SystemClock
 from croupier.kube.client.errors import Conflict, KubeError, NotFound
-from croupier.kube.controller import lease
-from croupier.kube.controller.lease import LEASES, Acquire, LeaseTimings, ObservedLease
 
-LEASE: Final = "croupier-book"
 RETRIES: Final = 20
 """How often an object may change while it is moved."""
 
 
-class InMemoryManagerActive(KubeError):
-    """Another process runs the in-memory capacity manager; the message says which, and what to do."""
-
-
 class MigrationFailed(KubeError):
     """A ledger could not be moved; the message says which, and what to do."""
-
-
-async def ensure_no_in_memory_manager(
-    api: Client, namespace: str, *, terms: LeaseTimings | None = None, clock: Clock | None = None
-) -> None:
-    """Return when no process runs the in-memory capacity manager; raise if one does.
-
-    Clocks of two machines are not compared: a Lease with a holder is observed for its duration, and it is
-    active if it is renewed during that time.
-    """
-    terms, clock = terms or LeaseTimings(), clock or SystemClock()
-    first: ObservedLease | None = None
-    while True:
-        try:
-            current = await api.get(LEASES, LEASE, namespace=namespace)
-        except NotFound:
-            return
-        seen = lease.observe(first, current, clock.monotonic())
-        decision = lease.decide(seen, "", now=clock.monotonic(), terms=terms)
-        if isinstance(decision, Acquire):
-            return
-        if first is not None and seen is not first:
-            raise InMemoryManagerActive(_active_message(seen.record.holder, namespace))
-        first = seen
-        await clock.sleep(terms.every / 2)
-
-
-def _active_message(holder: str, namespace: str) -> str:
-    return (
-        f"{holder} runs the in-memory capacity manager (it renews the Lease {namespace}/{LEASE}); "
-        "stop that extender, or set its capacityManager to CRD, then start this process again"
-    )
 
 
 async def move_to_memory(api: Client, place: Callable[[Ledger], None]) -> tuple[str, ...]:

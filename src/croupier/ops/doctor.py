@@ -15,7 +15,7 @@ from croupier.api.gpu import agent_report
 from croupier.api.gpu.node import AGENT_SILENT
 from croupier.api.meta import PART_OF_SELECTOR
 from croupier.api.mps.allocation import ALLOCATION
-from croupier.capacity import migration
+from croupier.capacity import exclusion
 from croupier.controllers.ledger import inspection
 from croupier.core.installation import diagnosis, diagnosis_cluster
 from croupier.core.installation.diagnosis import (
@@ -150,15 +150,15 @@ async def _scheduler(cluster: Installation) -> InstallationProblems:
     if not await cluster.all(kinds.POD_ALLOCATIONS):
         elected -= {limits.LEASE}  # it acquires its lease only once there is a PodAllocation
     renewals = {name: renew_time(leases.get(name)) for name in (ELECTIONS[workload] for workload in elected)}
-    in_memory_lease = leases.get(migration.LEASE)
+    in_memory_lease = leases.get(exclusion.LEASE_OF["InMemory"])
     in_memory = in_memory_lease.spec.holder_identity if in_memory_lease is not None else ""
     if in_memory:
-        renewals[migration.LEASE] = renew_time(in_memory_lease)
+        renewals[exclusion.LEASE_OF["InMemory"]] = renew_time(in_memory_lease)
     expired = diagnosis.without_heartbeat(renewals, cluster.clock.now())
     pods = [pod for pod in await cluster.all(kinds.PODS.raw) if _is_marked(pod) and not _is_over(pod)]
     return diagnosis_cluster.scheduling(
         SchedulingFacts(
-            in_memory="" if migration.LEASE in expired else in_memory,
+            in_memory="" if exclusion.LEASE_OF["InMemory"] in expired else in_memory,
             recorded=len(await cluster.all(kinds.NODE_RESERVATIONS)),
             stale_leases={f"{cluster.namespace}/{name}": since for name, since in expired.items()},
             bypassed=[_key(pod) for pod in pods if _is_bound(pod) and not _has_cards(pod)],

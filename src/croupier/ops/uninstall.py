@@ -17,7 +17,7 @@ from croupier.api.gpu.agent_report import FIELD_MANAGER
 from croupier.api.gpu.pool import POOL_FINALIZER
 from croupier.api.meta import PART_OF_SELECTOR
 from croupier.api.mps.reservation import RELEASE_FINALIZER
-from croupier.capacity import migration
+from croupier.capacity import exclusion
 from croupier.controllers.pools import node_controller as pool_nodes
 from croupier.controllers.pools import writer as pool_writing
 from croupier.core.installation import uninstall_plan
@@ -158,7 +158,7 @@ async def _created_objects(cluster: Installation) -> list[Remnant]:
     maps = await cluster.all(kinds.CONFIG_MAPS, cluster.here(pool_config.POOL_LABEL))
     created = [uninstall_plan.kept("ConfigMap", item.metadata.key, "the cards of a pool") for item in maps]
     leases = [lease.metadata for lease in await cluster.all(kinds.LEASES, cluster.here())]
-    ours = {*ELECTIONS.values(), migration.LEASE, SECOND_SCHEDULER_NAME}
+    ours = {*ELECTIONS.values(), *exclusion.LEASE_OF.values(), SECOND_SCHEDULER_NAME}
     created += [
         uninstall_plan.kept("Lease", meta.key, "a heartbeat or an election")
         for meta in leases
@@ -219,7 +219,7 @@ async def _no_holder(cluster: Installation) -> bool:
 
 async def _lease_holders(cluster: Installation) -> list[str]:
     leases = await cluster.all(kinds.LEASES, cluster.here())
-    ours = {*ELECTIONS.values(), migration.LEASE}
+    ours = {*ELECTIONS.values(), *exclusion.LEASE_OF.values()}
     now = cluster.clock.now()
     return [
         f"{lease.spec.holder_identity} (Lease {lease.metadata.name})"

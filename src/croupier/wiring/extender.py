@@ -7,7 +7,7 @@ from typing import Final
 from croupier.api import kinds
 from croupier.api.gpu import GPUPool
 from croupier.api.settings import Configuration
-from croupier.capacity import migration
+from croupier.capacity import exclusion
 from croupier.capacity.in_memory import InMemoryCapacityManager
 from croupier.capacity.metrics import LedgerWriteMetrics
 from croupier.capacity.writer import LedgerWriterOptions as WriterRules
@@ -39,11 +39,11 @@ async def work(settings: ProcessOptions, listen: ListenOptions) -> int:
     async with open_context(settings) as context:
         if context.settings.book == "InMemory":
             return await _place_from_memory(context, listen)
-        await migration.ensure_no_in_memory_manager(context.api, settings.namespace)
-        return await _place_from_ledgers(context, listen)
+        guards = await ledger.exclude_in_memory_manager(context)
+        return await _place_from_ledgers(context, listen, guards)
 
 
-async def _place_from_ledgers(context: ProcessContext, listen: ListenOptions) -> int:
+async def _place_from_ledgers(context: ProcessContext, listen: ListenOptions, guards: list[Component]) -> int:
     caches = InformerFactory(context.api, context.metrics)
     pools, ledgers = caches.follow(kinds.GPU_POOLS), caches.follow(kinds.NODE_RESERVATIONS)
     metrics = LedgerWriteMetrics(context.metrics.registry)
@@ -65,21 +65,23 @@ async def _place_from_ledgers(context: ProcessContext, listen: ListenOptions) ->
             await ledger.flush(manager)
 
     context.checks.ready["caches"] = caches.not_synced
-    return await run_until_stopped(
-        context, [*caches.components(), Component("extender", serve), ledger.in_memory_guard(context)]
-    )
+    return await run_until_stopped(context, [*guards, *caches.components(), Component("extender", serve)])
 
 
 async def _place_from_memory(context: ProcessContext, listen: ListenOptions) -> int:
     caches = InformerFactory(context.api, context.metrics)
     controllers = LedgerControllers(context, caches)
-    elector = new_elector(context, migration.LEASE)
+    lease = exclusion.LEASE_OF["InMemory"]
+    elector = new_elector(context, lease)
     settings, metrics = context.settings, ExtenderMetrics(context.metrics.registry)
     around = ExtenderDependencies(of_pool=_strategy_of(controllers.pools), metrics=metrics)
     complete = asyncio.Event()
+    expired = await exclusion.ensure_inactive(context.api, settings.namespace, "CRD")
 
     async def lead(stop: asyncio.Event) -> None:
         async def work(leadership: Leadership) -> None:
+            await exclusion.exclude_crd_managers(context.api, settings.namespace, expired)
+
             async def place(ending: asyncio.Event, _: Configuration) -> None:
                 manager = InMemoryCapacityManager(strategy=settings.strategy, ttl=settings.ttl)
                 api = context.api.fenced(leadership.require)
@@ -100,7 +102,7 @@ async def _place_from_memory(context: ProcessContext, listen: ListenOptions) -> 
 
         await elector.run(work, stop)
 
-    waiting = f"waiting for the Lease {settings.namespace}/{migration.LEASE}, or rebuilding the ledgers"
+    waiting = f"waiting for the Lease {settings.namespace}/{lease}, or rebuilding the ledgers"
     context.checks.ready["ledgers"] = lambda: (
         None if complete.is_set() or context.live_settings.off else waiting
     )

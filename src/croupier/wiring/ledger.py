@@ -1,6 +1,7 @@
 """The controllers of the ledger, and the CRD capacity manager."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
@@ -9,12 +10,12 @@ import structlog
 from croupier.api import kinds
 from croupier.api.gpu import GPUPool
 from croupier.api.mps import NodeReservation
-from croupier.capacity import migration
+from croupier.capacity import exclusion
 from croupier.capacity.cluster_view import ClusterView, LedgerInformers
 from croupier.capacity.crd import CRDCapacityManager
+from croupier.capacity.exclusion import OtherManagerActive, SharedLease
 from croupier.capacity.manager import CapacityManager
 from croupier.capacity.metrics import LedgerWriteMetrics
-from croupier.capacity.migration import InMemoryManagerActive
 from croupier.capacity.writer import LedgerWriterOptions as WriterRules
 from croupier.controllers.ledger import audit as auditing
 from croupier.controllers.ledger import card_sync, holders, node_reservation_status, occupancy, reservation
@@ -146,20 +147,38 @@ async def flush(manager: CRDCapacityManager) -> None:
             await manager.finish()
 
 
-def in_memory_guard(context: ProcessContext) -> Component:
-    """End the process when an InMemory capacity manager becomes active: the two exclude each other."""
+async def exclude_in_memory_manager(context: ProcessContext) -> list[Component]:
+    """Return what keeps an InMemory capacity manager away while this process runs; raise if one is active.
 
-    async def watch() -> None:
-        while True:
-            await asyncio.sleep(GUARD_INTERVAL)
-            try:
-                await migration.ensure_no_in_memory_manager(context.api, context.settings.namespace)
-            except InMemoryManagerActive:
-                raise
-            except KubeError as error:
-                log.warning("cannot check for an active InMemory capacity manager", error=str(error))
+    The Lease is written between two checks: the first leaves no trace of a process that refuses to start, the
+    second finds a manager that became active at the same time.
+    """
+    api, namespace = context.api, context.settings.namespace
+    shared = SharedLease(api, namespace)
+    await exclusion.ensure_inactive(api, namespace, "InMemory")
+    await shared.renew()
+    await exclusion.ensure_inactive(api, namespace, "InMemory")
+    return [
+        component_runner.until_cancelled(
+            "capacity manager lease", lambda: _repeat(shared.renew, exclusion.RENEW_INTERVAL)
+        ),
+        component_runner.until_cancelled(
+            "capacity manager guard",
+            lambda: _repeat(lambda: exclusion.ensure_inactive(api, namespace, "InMemory"), GUARD_INTERVAL),
+        ),
+    ]
 
-    return component_runner.until_cancelled("capacity manager guard", watch)
+
+async def _repeat(step: Callable[[], Awaitable[object]], interval: float) -> None:
+    """Repeat `step` until it finds another capacity manager active."""
+    while True:
+        await asyncio.sleep(interval)
+        try:
+            await step()
+        except OtherManagerActive:
+            raise
+        except KubeError as error:
+            log.warning("cannot check for an active InMemory capacity manager", error=str(error))
 
 
 def crd_manager(

@@ -7,7 +7,6 @@ from typing import Final
 import structlog
 
 from croupier.api import kinds
-from croupier.capacity import migration
 from croupier.capacity.metrics import LedgerWriteMetrics
 from croupier.controllers.shared.handler_metrics import HandlerErrors
 from croupier.kube.controller.leader_election import Leadership
@@ -37,9 +36,11 @@ async def work(
 ) -> int:
     """Run the chosen controllers. With an InMemory capacity manager the extender runs those of the ledger."""
     async with open_context(settings) as context:
+        guards = []
         if "ledger" in chosen and context.settings.book == "CRD":
-            await migration.ensure_no_in_memory_manager(context.api, settings.namespace)
-        return await run_until_stopped(context, components(context, chosen, starting or ServiceOptions()))
+            guards = await ledger.exclude_in_memory_manager(context)
+        working = components(context, chosen, starting or ServiceOptions())
+        return await run_until_stopped(context, [*guards, *working])
 
 
 def components(context: ProcessContext, chosen: Collection[str], starting: ServiceOptions) -> list[Component]:
@@ -78,4 +79,4 @@ def _ledger(context: ProcessContext, caches: InformerFactory) -> list[Component]
 
         await elector.run(work, stop)
 
-    return [controllers.events(), Component("controllers", lead), ledger.in_memory_guard(context)]
+    return [controllers.events(), Component("controllers", lead)]
