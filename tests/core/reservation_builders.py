@@ -10,6 +10,7 @@ from croupier.core.claims.reservation import (
     ReservationOutcome,
     ReservationRequest,
 )
+from croupier.core.claims.rival_hold import RivalHold
 from croupier.core.ledger import ledger as ledger_ops
 from croupier.core.ledger.ledger import HoldTerms, Ledger
 from croupier.core.model.card import CardGrant, LedgerCard
@@ -81,10 +82,24 @@ def held_by(name: str = "mine", until: datetime | None = None, *, bound: bool = 
     return HoldTerms(bound=bound, until=until, reservation=name)
 
 
+def rival(name: str = "other", *, node: str = "node-2", age: float = 0, has_pod: bool = False) -> RivalHold:
+    return RivalHold(f"default/{name}", node, after_noon(-age), has_pod)
+
+
 def inputs(
-    *asked: ReservationRequest, pods: tuple[PodView, ...] = (), seconds: float = 0, node: str = NODE
+    *asked: ReservationRequest,
+    pods: tuple[PodView, ...] = (),
+    rivals: tuple[RivalHold, ...] = (),
+    seconds: float = 0,
+    node: str = NODE,
 ) -> ReservationInputs:
-    return ReservationInputs(node, after_noon(seconds), asked, {pod.key: pod for pod in pods})
+    return ReservationInputs(
+        node,
+        after_noon(seconds),
+        asked,
+        {pod.key: pod for pod in pods},
+        rivals={POD: rivals} if rivals else {},
+    )
 
 
 def decided(

@@ -210,6 +210,68 @@ async def test_one_reservation_per_pod_and_node(office):
         assert office.used() == [20, 20]
 
 
+async def test_a_pod_holds_cards_of_one_node(office):
+    await office.open("node-1")
+    await office.open("node-2")
+    async with office.works():
+        await office.ask("first")
+        await office.becomes("first", "Reserved")
+        await office.ask("second", node="node-2", podKey=f"{office.namespace}/first")
+        await office.becomes("second", "Failed", "already has cards of node-1 through Reservation first")
+        assert office.used("node-2") == [0, 0]
+
+        await office.delete("first")
+        await office.becomes("second", "Reserved")
+        await office.pod("first", node="node-1")
+        await office.becomes("second", "Failed", f"pod {office.namespace}/first is bound to node-1")
+        await office.uses([0, 0], "node-2")
+
+        await office.pod_ends("first")
+        await office.becomes("second", "Reserved")
+
+
+async def test_reservations_for_one_pod_that_are_created_at_the_same_time(office):
+    nodes = [f"node-{number}" for number in range(1, 6)]
+    for node in nodes:
+        await office.open(node)
+    async with office.works():
+        for number in range(3):
+            pod = f"{office.namespace}/pod-{number}"
+            await asyncio.gather(*(office.ask(f"{node}-{number}", node=node, podKey=pod) for node in nodes))
+
+            async def decided(number: int = number) -> bool:
+                found = [await office.get(f"{node}-{number}") for node in nodes]
+                phases = sorted(item.status.phase for item in found if item is not None)
+                return phases == ["Failed"] * (len(nodes) - 1) + ["Reserved"]
+
+            await until_async(decided, "one of the Reservations to hold cards")
+        assert sum(share for node in nodes for share in office.used(node)) == 3 * 2 * 50
+
+
+async def test_holds_for_one_pod_on_two_nodes_become_one(office):
+    """As two capacity managers could have left them."""
+    await office.open("node-1")
+    await office.open("node-2")
+    pod = f"{office.namespace}/pod"
+    for node in ("node-1", "node-2"):
+        await office.ask(f"on-{node}", node=node, podKey=pod)
+        await office.api.patch(
+            kinds.RESERVATIONS,
+            f"on-{node}",
+            {"metadata": {"finalizers": [RELEASE_FINALIZER]}},
+            namespace=office.namespace,
+        )
+        grant = tuple(CardGrant(f"{node}-{index}", 50) for index in range(2))
+        terms = HoldTerms(reservation=f"on-{node}")
+        await office.manager.amend(node, lambda held, g=grant, t=terms: book.give(held, pod, g, t))
+
+    async with office.works():
+        await office.becomes("on-node-1", "Reserved")
+        await office.becomes("on-node-2", "Failed", "already has cards of node-1")
+        assert office.used("node-1") == [50, 50]
+        assert office.used("node-2") == [0, 0]
+
+
 @pytest.mark.parametrize(
     "lie",
     [

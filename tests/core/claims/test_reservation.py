@@ -3,9 +3,12 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from croupier.core.claims import reservation, reservation_status
 from croupier.core.claims.reservation import PHASE, PHASE_CHANGES, LastReservationStatus
+from croupier.core.claims.rival_hold import RivalHold
 from croupier.core.ledger import ledger as book
 from croupier.core.ledger.ledger import Ledger
 from tests.core.reservation_builders import (
@@ -17,6 +20,7 @@ from tests.core.reservation_builders import (
     held_by,
     inputs,
     reservation_request,
+    rival,
     running_pod,
     waiting_pod,
     with_ended_pods,
@@ -98,6 +102,21 @@ REFUSED = {
         inputs(reservation_request("first", percent=20, age=9), reservation_request()),
         "AlreadyReserved",
         ["pod default/my-pod already has cards of node-1 through Reservation first"],
+    ),
+    "the pod is bound to another node": (
+        cards(),
+        inputs(reservation_request(), pods=(running_pod(node="node-2"),)),
+        "PodElsewhere",
+        ["pod default/my-pod is bound to node-2, so it cannot use cards of node-1"],
+    ),
+    "another Reservation for the pod on another node": (
+        cards(),
+        inputs(reservation_request(), rivals=(rival(age=-5),)),
+        "AlreadyReserved",
+        [
+            "pod default/my-pod already has cards of node-2 through Reservation other",
+            "a pod can hold cards of one node only",
+        ],
     ),
 }
 
@@ -351,7 +370,6 @@ def test_a_finished_pod_of_that_name_is_not_its_pod():
 NEVER_CAME = {
     "gone before it was bound": ((), (HOLDER,)),
     "finished before it was bound": ((running_pod(node="", finished=True),), ()),
-    "bound elsewhere": ((running_pod(node="node-2"),), ()),
 }
 
 
@@ -366,6 +384,89 @@ def test_if_its_pod_is_not_bound_here_it_waits_for_the_next_one(pods, gone):
     assert outcomes["mine"].reason == "Granted"
     assert ledger is not None
     assert ledger.reservations == {POD: "mine"}
+
+
+@pytest.mark.parametrize("holder", [POD, HOLDER])
+def test_the_cards_are_released_when_its_pod_is_bound_elsewhere(holder):
+    before = with_holder(cards(), holder, terms=held_by())
+    asked = reservation_request(last_status=GRANTED)
+
+    ledger, outcomes, judged = decided(before, inputs(asked, pods=(running_pod(node="node-2"),)))
+
+    assert ledger == cards()
+    assert (outcomes["mine"].phase, outcomes["mine"].reason) == ("Failed", "PodElsewhere")
+    assert judged.requeue_after is not None
+
+    ended = running_pod(node="node-2", finished=True)
+    refused = LastReservationStatus("Failed", "PodElsewhere")
+    _, outcomes, _ = decided(ledger, inputs(reservation_request(last_status=refused), pods=(ended,)))
+    assert outcomes["mine"].reason == "Granted"
+
+
+RIVALS = {
+    "an older one": (rival(age=5), False),
+    "a younger one": (rival(age=-5), True),
+    "of the same age, by name": (rival("a"), False),
+    "of the same age, later by name": (rival("z"), True),
+    "a younger one with a pod": (rival(age=-5, has_pod=True), False),
+}
+
+
+@pytest.mark.parametrize(("other", "kept"), RIVALS.values(), ids=RIVALS)
+def test_which_of_two_holds_for_one_pod_stays(other, kept):
+    before = with_holder(cards(), POD, terms=held_by())
+
+    ledger, outcomes, _ = decided(before, inputs(reservation_request(last_status=GRANTED), rivals=(other,)))
+
+    assert ledger == (before if kept else cards())
+    assert outcomes["mine"].reason == ("Granted" if kept else "AlreadyReserved")
+
+
+@pytest.mark.parametrize("bound", [True, False], ids=["bound", "being bound"])
+def test_a_hold_that_a_pod_took_over_is_never_released_for_another_one(bound):
+    before = with_holder(cards(), HOLDER, terms=held_by(bound=bound))
+    pods = (running_pod(),) if bound else ()
+
+    ledger, outcomes, _ = decided(
+        before, inputs(reservation_request(last_status=GRANTED), pods=pods, rivals=(rival(age=5),))
+    )
+
+    assert ledger == before
+    assert outcomes["mine"].phase == "Reserved"
+
+
+@given(st.data())
+def test_of_the_reservations_for_one_pod_exactly_one_holds_in_the_end(data):
+    """Whatever held cards before, and in whatever order nodes are decided, some with old views."""
+    nodes = data.draw(st.lists(st.sampled_from(["a", "b", "c", "d"]), min_size=2, unique=True))
+    asked = {node: reservation_request(node, age=data.draw(st.integers(0, 1))) for node in nodes}
+    ledgers = {
+        node: with_holder(cards(2, node), POD, terms=held_by(node))
+        if data.draw(st.booleans())
+        else cards(2, node)
+        for node in nodes
+    }
+
+    def decide(node: str, view: dict[str, Ledger]) -> None:
+        rivals = tuple(
+            RivalHold(asked[other].key, other, asked[other].created)
+            for other in nodes
+            if other != node and view[other].reservations
+        )
+        scene = inputs(asked[node], rivals=rivals, node=node)
+        ledgers[node] = reservation.apply(ledgers[node], scene, "BinPack")
+
+    for _ in range(data.draw(st.integers(0, 4))):
+        stale = dict(ledgers)
+        for node in data.draw(st.lists(st.sampled_from(nodes), unique=True)):
+            decide(node, stale)
+    for node in (*nodes, *nodes):
+        decide(node, ledgers)
+
+    assert [node for node in nodes if ledgers[node].reservations] == [
+        node for node in nodes if ledgers[node].holders()
+    ]
+    assert sum(bool(ledgers[node].holders()) for node in nodes) == 1
 
 
 def test_a_changed_ttl_changes_the_expiry():

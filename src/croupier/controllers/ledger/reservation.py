@@ -28,6 +28,7 @@ from croupier.core.claims.reservation import (
     ReservationRequest,
 )
 from croupier.core.claims.reservation_status import ReservationDecisions
+from croupier.core.claims.rival_hold import RivalHold
 from croupier.core.ledger import holder as holder_names
 from croupier.core.ledger.ledger import Ledger
 from croupier.core.model.pod_view import PodView
@@ -102,9 +103,7 @@ class ReservationController:
         self.controller: Controller[str] = Controller(
             NAME, self.reconcile, settings.options, metrics=settings.metrics
         )
-        self.controller.watch(
-            sources.reservations.store, sources.reservations.cache, lambda item: (item.spec.node_name,)
-        )
+        self.controller.watch(sources.reservations.store, sources.reservations.cache, self._nodes_of)
         self.controller.watch(sources.pods.store, sources.pods.cache, self._nodes_of_pod)
         self.controller.watch(sources.nodes.store, sources.nodes.cache, self._node_if_concerned)
 
@@ -144,6 +143,7 @@ class ReservationController:
             asked,
             pods={name: view for name in names if (view := self._pod(name)) is not None},
             exists=self._sources.nodes.store.named(node) is not None,
+            rivals=self._rivals(node, asked),
         )
         over, unseen = reservation.ended_holders(ledger, scene.pods)
         over |= await self._verified(unseen, self._pod_is_over)
@@ -196,7 +196,9 @@ class ReservationController:
 
     async def _settled(self, node: str, ledger: Ledger | None, scene: ReservationInputs) -> Ledger | None:
         def change(newest: Ledger) -> Ledger:
-            return reservation.apply(newest, scene, self._settings.strategy)
+            # Holds of the other nodes as they are now, because the finalizer was written since.
+            current = replace(scene, rivals=self._rivals(node, scene.reservations))
+            return reservation.apply(newest, current, self._settings.strategy)
 
         if ledger is None or change(ledger) == ledger:
             return ledger
@@ -272,6 +274,24 @@ class ReservationController:
         }
         return {node: other for node, other in others.items() if other is not None}
 
+    def _rivals(self, node: str, asked: Iterable[ReservationRequest]) -> dict[str, tuple[RivalHold, ...]]:
+        """The holds of other Reservations for the same pods on other nodes, by pod."""
+        rivals: dict[str, tuple[RivalHold, ...]] = {}
+        for pod in {request.pod for request in asked}:
+            others = (item for item in self._by_pod.get(pod) if item.spec.node_name != node)
+            found = tuple(hold for item in others if (hold := self._rival_hold(item)) is not None)
+            if found:
+                rivals[pod] = found
+        return rivals
+
+    def _rival_hold(self, item: Reservation) -> RivalHold | None:
+        meta, node = item.metadata, item.spec.node_name
+        holder = reservation.by_reservation(self._manager.ledger(node)).get(meta.key)
+        if holder is None:
+            return None
+        created = wire.read(item, self._settings.clock.now()).created
+        return RivalHold(meta.key, node, created, has_pod=bool(holder_names.uid(holder)))
+
     def _pod(self, name: str) -> PodView | None:
         namespace, _, pod = name.partition("/")
         cached = self._sources.pods.store.get(Key(namespace, pod))
@@ -281,8 +301,15 @@ class ReservationController:
         ledger = self._manager.ledger(node)
         return bool(self._by_node.keys(node)) or (ledger is not None and bool(ledger.reservations))
 
+    def _nodes_of(self, changed: Reservation) -> set[str]:
+        """Its node, and the nodes of other Reservations for the same pod."""
+        return {changed.spec.node_name, *self._nodes_reserved_for(changed.spec.pod_key)}
+
     def _nodes_of_pod(self, pod: Pod) -> set[str]:
-        return {item.spec.node_name for item in self._by_pod.get(pod.metadata.key)}
+        return self._nodes_reserved_for(pod.metadata.key)
+
+    def _nodes_reserved_for(self, pod: str) -> set[str]:
+        return {item.spec.node_name for item in self._by_pod.get(pod)}
 
     def _node_if_concerned(self, node: Node) -> tuple[str, ...]:
         return (node.metadata.name,) if self._concerns(node.metadata.name) else ()

@@ -17,6 +17,7 @@ from typing import Final, Literal, TypeAlias
 
 from croupier.core.claims import claim
 from croupier.core.claims.claim import CardClaim, Granted
+from croupier.core.claims.rival_hold import RivalHold
 from croupier.core.ledger import holder as holder_names
 from croupier.core.ledger import ledger as ledger_ops
 from croupier.core.ledger.ledger import HoldTerms, Ledger
@@ -36,6 +37,7 @@ ReservationReason: TypeAlias = Literal[
     "WrongNamespace",
     "AlreadyReserved",
     "PodHoldsOther",
+    "PodElsewhere",
     "PodEnded",
     "Expired",
 ]
@@ -49,6 +51,7 @@ PHASE: Final[Mapping[ReservationReason, ReservationPhase]] = {
     "WrongNamespace": "Failed",
     "AlreadyReserved": "Failed",
     "PodHoldsOther": "Failed",
+    "PodElsewhere": "Failed",
     "PodEnded": "Released",
     "Expired": "Released",
 }
@@ -67,7 +70,7 @@ PHASE_CHANGES: Final[Mapping[ReservationPhase, Mapping[ReservationPhase, str]]] 
     },
     "Reserved": {
         "Reserved": "its pod was bound",
-        "Failed": "the node or its cards do not exist any more",
+        "Failed": "the node or its cards do not exist any more, or its pod is bound to another node",
         "Released": "its pod ended, or it expired before a pod was bound",
     },
     "Released": {},
@@ -136,6 +139,8 @@ class ReservationInputs:
     """Reservations whose pod was bound here and has ended."""
     orphans: frozenset[str] = frozenset()
     """Holders whose Reservation does not exist any more, verified."""
+    rivals: Mapping[str, tuple[RivalHold, ...]] = field(default_factory=dict)
+    """Holds of other Reservations on other nodes, by `namespace/name` of their pod."""
 
     def bound(self, pod: str) -> PodView | None:
         """The pod, if it is bound here and has not ended."""
@@ -149,6 +154,18 @@ class ReservationInputs:
         """Its pod was bound here and has ended."""
         was_bound = asked.last_status.reason == "PodBound" or asked.key in self.departed
         return was_bound and self.bound(asked.pod) is None
+
+    def elsewhere(self, asked: ReservationRequest) -> PodView | None:
+        """Its pod, if it is bound to another node and has not ended."""
+        pod = self.pods.get(asked.pod)
+        return pod if pod is not None and pod.node not in ("", self.node) and not pod.finished else None
+
+    def yields(self, asked: ReservationRequest) -> bool:
+        """Whether it must not keep cards that wait for its pod, because the pod holds cards elsewhere."""
+        rivals = self.rivals.get(asked.pod, ())
+        return self.elsewhere(asked) is not None or any(
+            rival.precedes(asked.key, asked.created) for rival in rivals
+        )
 
     def left(self, asked: ReservationRequest) -> bool:
         """Its hold was already released by another controller, because its pod on this node has finished."""
@@ -290,7 +307,7 @@ def _updated_waiting_hold(ledger: Ledger, asked: ReservationRequest, scene: Rese
     if pod is not None:
         named = ledger_ops.release(ledger_ops.rename(ledger, asked.pod, pod.holder), asked.pod)
         return ledger_ops.bind(named, pod.holder)
-    if scene.ended(asked) or scene.expired(asked) or not scene.exists:
+    if scene.ended(asked) or scene.expired(asked) or not scene.exists or scene.yields(asked):
         return ledger_ops.release(ledger, asked.pod)
     return ledger_ops.extend(ledger, asked.pod, asked.until)
 
@@ -342,6 +359,22 @@ def obstacle(
         )
     if ledger is None or not scene.exists or not ledger.cards:
         return None
+    return _held_elsewhere(asked, scene) or _held_here(ledger, asked, scene)
+
+
+def _held_elsewhere(asked: ReservationRequest, scene: ReservationInputs) -> ReservationOutcome | None:
+    if (pod := scene.elsewhere(asked)) is not None:
+        return ReservationOutcome(
+            "PodElsewhere", f"pod {asked.pod} is bound to {pod.node}, so it cannot use cards of {scene.node}"
+        )
+    if (rival := next(iter(scene.rivals.get(asked.pod, ())), None)) is not None:
+        return ReservationOutcome("AlreadyReserved", rival.describe(asked.pod))
+    return None
+
+
+def _held_here(
+    ledger: Ledger, asked: ReservationRequest, scene: ReservationInputs
+) -> ReservationOutcome | None:
     for holder, name in ledger.reservations.items():
         if holder_names.pod_key(holder) == asked.pod and name != asked.name:
             return ReservationOutcome(
