@@ -147,13 +147,15 @@ async def _holder(api: Client, namespace: str) -> str:
 async def _renewed(api: Client, name: str, namespace: str) -> AsyncIterator[None]:
     """A Lease that another process renews all the time."""
 
+    def next_body(held: Raw) -> Raw:
+        return lease.acquired(held, "extender-0", now=SystemClock().now(), terms=LeaseTimings())
+
     async def renew(held: Raw) -> None:
         while True:
-            body = lease.acquired(held, "extender-0", now=SystemClock().now(), terms=LeaseTimings())
-            held = await (api.update if "resourceVersion" in held["metadata"] else api.create)(LEASES, body)
+            held = await api.update(LEASES, next_body(held))
             await asyncio.sleep(0.05)
 
-    renewing = asyncio.create_task(renew(lease.new(name, namespace)))
+    renewing = asyncio.create_task(renew(await api.create(LEASES, next_body(lease.new(name, namespace)))))
     try:
         yield
     finally:

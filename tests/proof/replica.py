@@ -26,7 +26,7 @@ TERMS = LeaseTimings(duration=3, renew_deadline=2.0, every=0.25)
 
 @dataclass(frozen=True)
 class ShiftedClock:
-    """A clock with an offset."""
+    """The clock of a machine, with an offset."""
 
     by: timedelta
 
@@ -41,8 +41,7 @@ class ShiftedClock:
 
 
 def build_env(api: Client, options: Any) -> LedgerManagerEnv:
-    clock = ShiftedClock(timedelta(seconds=options.shift))
-    return LedgerManagerEnv(api, EventRecorder(api, "proof", options.name), clock=clock)
+    return LedgerManagerEnv(api, EventRecorder(api, "proof", options.name), clock=api.clock)
 
 
 async def elected(api: Client, options: Any) -> None:
@@ -61,7 +60,8 @@ async def elected(api: Client, options: Any) -> None:
 
 
 async def start(options: Any) -> None:
-    async with api_client.connect(config.load(options.kubeconfig)) as api:
+    clock = ShiftedClock(timedelta(seconds=options.shift))
+    async with api_client.connect(config.load(options.kubeconfig), clock=clock) as api:
         if options.elected:
             await elected(api, options)
             return

@@ -27,7 +27,7 @@ from croupier.core.model.refusal import Refusal
 from croupier.core.placement.placement import Strategy
 from croupier.kube.cache.store import ObjectChange, Store
 from croupier.kube.client.api_client import Client
-from croupier.kube.client.clock import Clock, SystemClock
+from croupier.kube.client.clock import Clock
 
 
 class CRDCapacityManager:
@@ -45,7 +45,7 @@ class CRDCapacityManager:
     ) -> None:
         self._strategy = strategy
         self._ttl = ttl
-        self._clock = clock or SystemClock()
+        self._clock = clock or api.clock
         self._context = WriterContext(
             api,
             self._clock,

@@ -41,7 +41,7 @@ async def ensure_inactive(
     clock: Clock | None = None,
 ) -> LeaseRecord:
     """Return the expired or empty record when no process runs `other`; raise if one does."""
-    terms, clock = terms or LeaseTimings(), clock or SystemClock()
+    terms, clock = terms or LeaseTimings(), clock or api.clock
     first: ObservedLease | None = None
     while True:
         try:
@@ -74,7 +74,7 @@ async def exclude_crd_managers(api: Client, namespace: str, expired: LeaseRecord
     if record != expired:
         raise _active("CRD", record, namespace)
     try:
-        await api.update(LEASES, lease.released(current, now=SystemClock().now()))
+        await api.update(LEASES, lease.released(current, now=api.clock.now()))
     except Conflict:
         raise _active("CRD", record, namespace) from None
 

@@ -58,7 +58,7 @@ def uninstall(
     target = cluster.ClusterTarget(kubeconfig, context)
 
     async def look(api: "Client") -> "tuple[Remnant, ...]":
-        return await wired.remnants(Installation(api, namespace, wait))
+        return await wired.remnants(Installation(api, namespace, wait, api.clock))
 
     remnants = cluster.run(target, look)
     going = uninstall_plan.plan(remnants, with_kinds=with_crds)
@@ -73,7 +73,7 @@ def uninstall(
         _ask(going, cluster.server_name(target))
 
     async def work(api: "Client") -> None:
-        installation = Installation(api, namespace, wait)
+        installation = Installation(api, namespace, wait, api.clock)
         await wired.clear(installation, with_kinds=with_crds, told=lambda remnant: typer.echo(remnant.report))
 
     cluster.run(target, work)

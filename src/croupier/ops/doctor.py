@@ -54,7 +54,7 @@ Check: TypeAlias = Callable[[Installation], Awaitable[InstallationProblems]]
 async def connect_to(api: Client, namespace: str) -> Installation:
     """Raises if the API server is unreachable, so that this is one error and not one per check."""
     await api.raw(ApiRequest("GET", "/version"))
-    return Installation(api, namespace, list_once=True)
+    return Installation(api, namespace, clock=api.clock, list_once=True)
 
 
 async def run_all(api: Client, namespace: str) -> dict[str, Any]:

@@ -44,7 +44,8 @@ def components(group: ControllerGroup, starting: ServiceOptions) -> list[Compone
     BootstrapMetrics(context.metrics.registry, sources.inventories.store)
     reporters = CardEventRecorders(context.api, context.metrics.events)
     places = ServicePodOptions(ServiceImages(starting.images, starting.runtime_class), namespace)
-    options = bootstrap.BootstrapOptions(places, metrics=group.metrics(bootstrap.NAME))
+    metrics = group.metrics(bootstrap.NAME)
+    options = bootstrap.BootstrapOptions(places, clock=context.api.clock, metrics=metrics)
 
     def controllers(api: Client, _: Configuration) -> list[Runnable]:
         return [BootstrapController(sources, api, recorders=reporters, settings=options)]

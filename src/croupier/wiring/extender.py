@@ -51,6 +51,7 @@ async def _place_from_ledgers(context: ProcessContext, listen: ListenOptions, gu
     around = ExtenderDependencies(
         ready=lambda: caches.not_synced() is None,
         of_pool=_strategy_of(pools),
+        clock=context.api.clock,
         metrics=ExtenderMetrics(context.metrics.registry),
     )
 
@@ -74,7 +75,9 @@ async def _place_from_memory(context: ProcessContext, listen: ListenOptions) -> 
     lease = exclusion.LEASE_OF["InMemory"]
     elector = new_elector(context, lease)
     settings, metrics = context.settings, ExtenderMetrics(context.metrics.registry)
-    around = ExtenderDependencies(of_pool=_strategy_of(controllers.pools), metrics=metrics)
+    around = ExtenderDependencies(
+        of_pool=_strategy_of(controllers.pools), clock=context.api.clock, metrics=metrics
+    )
     complete = asyncio.Event()
     expired = await exclusion.ensure_inactive(context.api, settings.namespace, "CRD")
 
@@ -83,8 +86,10 @@ async def _place_from_memory(context: ProcessContext, listen: ListenOptions) -> 
             await exclusion.exclude_crd_managers(context.api, settings.namespace, expired)
 
             async def place(ending: asyncio.Event, _: Configuration) -> None:
-                manager = InMemoryCapacityManager(strategy=settings.strategy, ttl=settings.ttl)
                 api = context.api.fenced(leadership.require)
+                manager = InMemoryCapacityManager(
+                    strategy=settings.strategy, ttl=settings.ttl, clock=api.clock
+                )
                 await manager.carry_over(api)
                 await controllers.open(manager)
                 serving = Extender(

@@ -40,7 +40,10 @@ def components(group: ControllerGroup) -> list[Component]:
     def controllers(api: Client, configuration: Configuration) -> list[Runnable]:
         nodes = configuration.managed_nodes
         chosen = inventory.InventoryOptions(
-            NodeManagement(nodes.label_key, nodes.enabled_by_default), options=options, metrics=metrics
+            NodeManagement(nodes.label_key, nodes.enabled_by_default),
+            options=options,
+            clock=api.clock,
+            metrics=metrics,
         )
         return [InventoryController(sources, api, recorder=recorder, settings=chosen)]
 

@@ -100,12 +100,12 @@ class LedgerControllers:
             self._holders(manager, api),
             self._reservations(manager, api),
             self._occupancy(manager, api),
-            UnschedulablePodRequeuer(self._pending, self._sources.nodes, api),
+            UnschedulablePodRequeuer(self._pending, self._sources.nodes, api, api.clock),
             audit,
         ]
         if records is not None:
             metrics = self._context.metrics.controller(node_reservation_status.NAME)
-            settings = node_reservation_status.NodeReservationStatusOptions(metrics=metrics)
+            settings = node_reservation_status.NodeReservationStatusOptions(clock=api.clock, metrics=metrics)
             controllers.append(
                 NodeReservationStatusController(
                     records, api, manager=manager, findings=audit.findings, settings=settings
@@ -114,20 +114,25 @@ class LedgerControllers:
         await run_all(controllers, leadership, stop)
 
     def _cards(self, manager: CapacityManager) -> CardSyncController:
-        metrics = self._context.metrics.controller(card_sync.NAME)
-        return CardSyncController(self._view, manager, card_sync.CardSyncOptions(metrics=metrics))
+        settings = card_sync.CardSyncOptions(
+            clock=self._context.api.clock, metrics=self._context.metrics.controller(card_sync.NAME)
+        )
+        return CardSyncController(self._view, manager, settings)
 
     def _holders(self, manager: CapacityManager, api: Client) -> HolderController:
-        settings = holders.HolderOptions(metrics=self._context.metrics.controller(holders.NAME))
+        metrics = self._context.metrics.controller(holders.NAME)
+        settings = holders.HolderOptions(clock=api.clock, metrics=metrics)
         return HolderController(self._view, api, manager=manager, recorder=self._events, settings=settings)
 
     def _occupancy(self, manager: CapacityManager, api: Client) -> OccupancyController:
-        settings = occupancy.OccupancyOptions(metrics=self._context.metrics.controller(occupancy.NAME))
+        metrics = self._context.metrics.controller(occupancy.NAME)
+        settings = occupancy.OccupancyOptions(clock=api.clock, metrics=metrics)
         return OccupancyController(self._view, api, manager=manager, settings=settings)
 
     def _reservations(self, manager: CapacityManager, api: Client) -> ReservationController:
         settings = reservation.ReservationOptions(
             strategy=self._context.settings.strategy,
+            clock=api.clock,
             outcomes=self._outcomes,
             metrics=self._context.metrics.controller(reservation.NAME),
         )
@@ -136,7 +141,7 @@ class LedgerControllers:
         return ReservationController(sources, api, manager=manager, recorder=self._events, settings=settings)
 
     def _audit(self, manager: CapacityManager, api: Client) -> Audit:
-        settings = auditing.AuditOptions(metrics=self._audit_metrics)
+        settings = auditing.AuditOptions(clock=api.clock, metrics=self._audit_metrics)
         return Audit(self._view, api, manager=manager, recorder=self._events, settings=settings)
 
 
@@ -154,7 +159,7 @@ async def exclude_in_memory_manager(context: ProcessContext) -> list[Component]:
     second finds a manager that became active at the same time.
     """
     api, namespace = context.api, context.settings.namespace
-    shared = SharedLease(api, namespace)
+    shared = SharedLease(api, namespace, clock=api.clock)
     await exclusion.ensure_inactive(api, namespace, "InMemory")
     await shared.renew()
     await exclusion.ensure_inactive(api, namespace, "InMemory")

@@ -76,10 +76,12 @@ def _elected(group: ControllerGroup, allocations: Informer[PodAllocation]) -> li
     def controllers(api: Client, _: Configuration) -> list[Runnable]:
         sources = podallocation.PodAllocationInformers(allocations, pods)
         moving = podallocation.PodAllocationOptions(
-            resize_metrics=counters, metrics=context.metrics.controller(podallocation.NAME)
+            clock=api.clock,
+            resize_metrics=counters,
+            metrics=context.metrics.controller(podallocation.NAME),
         )
         restoring = restore_limits.RestoreLimitsOptions(
-            metrics=context.metrics.controller(restore_limits.NAME)
+            clock=api.clock, metrics=context.metrics.controller(restore_limits.NAME)
         )
         return [
             PodAllocationController(sources, api, recorder=recorder, settings=moving),

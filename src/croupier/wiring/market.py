@@ -28,7 +28,7 @@ async def work(settings: ProcessOptions, chosen: market_agent.MarketAgentOptions
                 kinds.POD_ALLOCATIONS, market_sight.WRITTEN_BY_HAND, name="podallocations by people"
             ).store,
         )
-        chosen = replace(chosen, metrics=MarketMetrics(context.metrics.registry))
+        chosen = replace(chosen, clock=context.api.clock, metrics=MarketMetrics(context.metrics.registry))
         api = context.api.with_field_manager(market_agent.FIELD_MANAGER)
 
         async def trade(stop: asyncio.Event) -> None:

@@ -230,6 +230,6 @@ def _settings(
         context.settings.namespace,
         every=options.every,
         beat=options.beat,
-        clock=options.clock,
+        clock=context.api.clock,
         metrics=metrics,
     )

@@ -57,7 +57,9 @@ class _PoolGroup:
             reservations=follow(kinds.RESERVATIONS),
             inventories=follow(kinds.GPU_NODE_INVENTORIES),
         )
-        self._ledgers = ReadOnlyLedgers(ClusterView(self._informers), follow(kinds.NODE_RESERVATIONS))
+        records = follow(kinds.NODE_RESERVATIONS)
+        self._clock = context.api.clock
+        self._ledgers = ReadOnlyLedgers(ClusterView(self._informers), records, self._clock)
         agents = Selection(self._settings.namespace, labels=agent_report.LEASE_SELECTOR)
         self._leases = follow(kinds.LEASES, agents, name="leases of node agents")
         ours = Selection(self._settings.namespace, labels=pool_config.POOL_LABEL)
@@ -68,7 +70,7 @@ class _PoolGroup:
             context.api, booking.REPORTER, metrics=context.metrics.events, naming=booking.event_name
         )
         registry = context.metrics.registry
-        DeviceMetrics(registry, self._informers.devices.store)
+        DeviceMetrics(registry, self._informers.devices.store, self._clock)
         self._figures = PoolMetrics(registry, self._informers.pools.store)
         self._expired = BookingMetrics(registry)
 
@@ -81,14 +83,15 @@ class _PoolGroup:
     def _bookings(self) -> Bookings:
         metrics = self._group.metrics(booking.NAME)
         options = booking.BookingOptions(
-            ttl=self._settings.ttl, metrics=metrics, expiry_metrics=self._expired
+            ttl=self._settings.ttl, clock=self._clock, metrics=metrics, expiry_metrics=self._expired
         )
         return Bookings(self._waiting, self._informers.pools, self.booked, options)
 
     def _cards(self, api: Client, approval: Approval) -> CardController:
         seen = self._informers
         sources = cards.CardInformers(seen.devices, seen.inventories, seen.pools, seen.nodes, self._leases)
-        options = cards.CardControllerOptions(approval=approval, metrics=self._group.metrics(cards.NAME))
+        metrics = self._group.metrics(cards.NAME)
+        options = cards.CardControllerOptions(approval=approval, clock=self._clock, metrics=metrics)
         return CardController(sources, api, recorders=self.recorders, ledgers=self._ledgers, settings=options)
 
     def _idle(self, api: Client) -> IdleCardController:
@@ -116,6 +119,7 @@ class _PoolGroup:
             deadline=timedelta(seconds=settings.seconds(configuration.maintenance.deadline)),
             alarm=LowCapacityAlert(low.percent, timedelta(seconds=settings.seconds(low.for_))),
             approval=approval,
+            clock=self._clock,
             pool_metrics=self._figures,
             metrics=self._group.metrics(pool.NAME),
         )

@@ -187,4 +187,5 @@ async def run_all(controllers: Iterable[Runnable], leadership: Leadership, stop:
 
 
 def new_elector(context: ProcessContext, lease: str) -> Elector:
-    return Elector(context.api, lease, context.settings.namespace, metrics=context.metrics.leader)
+    api, namespace = context.api, context.settings.namespace
+    return Elector(api, lease, namespace, clock=api.clock, metrics=context.metrics.leader)

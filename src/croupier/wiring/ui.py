@@ -84,7 +84,7 @@ async def work(
         metrics = PageMetrics(context.metrics.registry)
         tables = Tables(secrets.token_hex(4))
         informers = _informers(caches, settings.namespace)
-        world = World(informers, tables)
+        world = World(informers, tables, clock=context.api.clock)
         contact = ApiContact(context.api, caches.reflectors())
         hub = StreamHub(tables, lambda: contact.last, metrics)
         publisher = DeltaPublisher(world, hub, contact, name=_name(context), metrics=metrics)

@@ -19,7 +19,7 @@ from croupier.core.claims.audit import Divergence
 from croupier.kube.cache.informer import Informer
 from croupier.kube.cache.store import Store
 from croupier.kube.client.api_client import Client
-from croupier.kube.client.clock import Clock, SystemClock
+from croupier.kube.client.clock import Clock
 from croupier.kube.client.errors import NotFound
 from croupier.kube.client.resource import Resource
 from croupier.kube.controller.events import EventRecorder
@@ -61,7 +61,7 @@ async def inspect(
     stores = [await _listed(api, kind) for kind in INPUT_KINDS]
     records: Store[NodeReservation] = await _listed(api, kinds.NODE_RESERVATIONS)
     if not len(records):
-        return await _counted(api, node, clock or SystemClock())
+        return await _counted(api, node, clock or api.clock)
     manager = CRDCapacityManager(api, records)
     view = ClusterView(LedgerInformers(*(Informer(store, _AlwaysSynced()) for store in stores)))
     audit = Audit(view, api, manager=manager, recorder=EventRecorder(api, "croupier-audit"))

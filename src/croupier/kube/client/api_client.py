@@ -30,6 +30,7 @@ from croupier.kube.client.retry import (
     RetrySafety,
     ignore_attempt,
 )
+from croupier.kube.client.server_clock import ServerClock
 from croupier.kube.client.transport import ApiRequest, Transport
 from croupier.kube.client.watch_protocol import WatchEvent
 
@@ -100,25 +101,29 @@ async def connect(
     transport = Transport(config, clock)
     sender = RetryingSender(transport, clock, chance=chance, observe=observe, retry=retry or RetryOptions())
     try:
-        yield Client(sender, config=config, field_manager=field_manager)
+        yield Client(sender, config=config, field_manager=field_manager, clock=transport.clock)
     finally:
         await transport.close()
 
 
 class Client:
-    def __init__(self, sender: RetryingSender, *, config: Config, field_manager: str) -> None:
+    def __init__(
+        self, sender: RetryingSender, *, config: Config, field_manager: str, clock: ServerClock
+    ) -> None:
         self._sender = sender
         self.config = config
         self.field_manager = field_manager
+        self.clock = clock
+        """The time of the API server, for times that are written into objects or compared with them."""
 
     def with_field_manager(self, field_manager: str) -> "Client":
         """A client with the same connections that writes with another field manager."""
-        return Client(self._sender, config=self.config, field_manager=field_manager)
+        return Client(self._sender, config=self.config, field_manager=field_manager, clock=self.clock)
 
     def fenced(self, permit: Callable[[], None]) -> "Client":
         """A client with the same connections that calls `permit` before every write; it raises to refuse."""
         sender = self._sender.fenced(permit)
-        return Client(sender, config=self.config, field_manager=self.field_manager)
+        return Client(sender, config=self.config, field_manager=self.field_manager, clock=self.clock)
 
     async def get(
         self,

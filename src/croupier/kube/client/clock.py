@@ -1,7 +1,8 @@
 """Clocks are injected, so that tests control time.
 
 Durations are measured with `monotonic`, which cannot be set back; `now` is only
-for timestamps that are written into objects.
+for timestamps that are written into objects or compared with them. For these, use
+the clock of the client, which has the time of the API server (server_clock.py).
 """
 
 import asyncio

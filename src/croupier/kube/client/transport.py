@@ -19,6 +19,7 @@ from croupier.kube.client.clock import Clock
 from croupier.kube.client.config import Config
 from croupier.kube.client.credentials import Credential, Credentials
 from croupier.kube.client.errors import ConfigError, Unreachable
+from croupier.kube.client.server_clock import ServerClock
 
 CONNECT_TIMEOUT = 10.0
 """Seconds that a new connection may take."""
@@ -53,6 +54,7 @@ class ApiResponse:
 class Transport:
     def __init__(self, config: Config, clock: Clock) -> None:
         self._config = config
+        self.clock = ServerClock(clock)
         self._credentials = Credentials(config.auth, clock)
         self._contexts: dict[Credential, ssl.SSLContext | bool] = {}
         self._connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=60)
@@ -98,9 +100,10 @@ class Transport:
     async def _open(
         self, request: ApiRequest, limits: aiohttp.ClientTimeout
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        credential = await self._credentials.current()
+        credential, sent = await self._credentials.current(), self.clock.monotonic()
         with self._failures(request):
             async with self._begin(request, limits, credential) as response:
+                self.clock.observe(response.headers.get("Date"), sent=sent)
                 if response.status != 401 or not self._credentials.refused(credential):
                     yield response
                     return
