@@ -31,7 +31,7 @@ from croupier.core.model.card import CardGrant, Grant, LedgerCard
 from croupier.kube.cache.informer import Informer
 from croupier.kube.cache.reflector import Reflector
 from croupier.kube.cache.store import Store
-from croupier.kube.client.api_client import Client, DeleteOptions, Selection
+from croupier.kube.client.api_client import EVERYTHING, Client, DeleteOptions, Selection
 from croupier.kube.client.clock import Clock, SystemClock
 from croupier.kube.client.errors import NotFound
 from croupier.kube.client.resource import Resource
@@ -275,7 +275,9 @@ async def ledger_env(api: Client, namespace: str, kept: ManagerMode) -> AsyncIte
 
 
 @contextlib.asynccontextmanager
-async def watched(api: Client, resource: Resource[Any], chosen: Selection) -> AsyncIterator[Informer[Any]]:
+async def watched(
+    api: Client, resource: Resource[Any], chosen: Selection = EVERYTHING
+) -> AsyncIterator[Informer[Any]]:
     store: Store[Any] = Store(resource)
     reflector: Reflector[Any] = Reflector(api, store, selection=chosen)
     async with running(reflector.run()):

@@ -3,19 +3,19 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from prometheus_client import CollectorRegistry
 
 from croupier.api import kinds
 from croupier.api.mps import Reservation
+from croupier.capacity.cluster_view import ClusterView, LedgerInformers
 from croupier.capacity.crd import CRDCapacityManager
 from croupier.capacity.in_memory import InMemoryCapacityManager
 from croupier.capacity.manager import CapacityManager
 from croupier.controllers.ledger.reservation import (
     ReservationController,
-    ReservationInformers,
     ReservationOptions,
 )
 from croupier.controllers.ledger.reservation_metrics import ReservationMetrics
@@ -38,12 +38,38 @@ class ReservationEnv:
     namespace: str
     manager: CapacityManager
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
+    card_loss_delay: float = 2.0
 
     async def open(self, node: str, cards: int = 2) -> None:
+        """A node with cards, and its ledger."""
         body = {"metadata": {"name": node, "annotations": {"test": "simulated"}}}
         await self.api.create(kinds.NODES, body)
+        await asyncio.gather(*(self.card(node, index) for index in range(cards)))
+        await self.open_ledger(node, cards)
+
+    async def open_ledger(self, node: str, cards: int = 2) -> None:
         ledger = Ledger(node, tuple(LedgerCard(f"{node}-{index}", index) for index in range(cards)))
         await self.manager.open(node, ledger)
+
+    async def card(self, node: str, index: int) -> None:
+        name = f"{node}-{index}"
+        labels = {"gpu.deckhouse.io/device-index": str(index), "gpu.deckhouse.io/node": node}
+        await self.api.create(kinds.GPU_DEVICES, {"metadata": {"name": name, "labels": labels}})
+        status = {"nodeName": node, "inventoryID": name, "state": "Unassigned"}
+        await self.api.patch(kinds.GPU_DEVICES, name, {"status": status}, subresource="status")
+
+    async def sync(self, node: str = "node-1", **health: bool) -> None:
+        """Set the health of cards in the ledger, as the card controller does after a report."""
+        await self.manager.amend(
+            node,
+            lambda held: replace(
+                held,
+                cards=tuple(
+                    replace(card, healthy=health.get(card.id.replace("-", "_"), card.healthy))
+                    for card in held.cards
+                ),
+            ),
+        )
 
     async def ask(
         self, name: str, node: str = "node-1", cards: int = 2, percent: int = 50, **spec: Any
@@ -117,16 +143,22 @@ class ReservationEnv:
         async with contextlib.AsyncExitStack() as stack:
             chosen = Selection(self.namespace)
             reservations = await stack.enter_async_context(watched(self.api, kinds.RESERVATIONS, chosen))
-            sources = ReservationInformers(
-                reservations,
-                await stack.enter_async_context(watched(self.api, kinds.PODS, chosen)),
-                await stack.enter_async_context(watched(self.api, kinds.NODES, Selection())),
+            sources = LedgerInformers(
+                reservations=reservations,
+                pods=await stack.enter_async_context(watched(self.api, kinds.PODS, chosen)),
+                nodes=await stack.enter_async_context(watched(self.api, kinds.NODES)),
+                devices=await stack.enter_async_context(watched(self.api, kinds.GPU_DEVICES)),
+                pools=await stack.enter_async_context(watched(self.api, kinds.GPU_POOLS)),
+                inventories=await stack.enter_async_context(watched(self.api, kinds.GPU_NODE_INVENTORIES)),
             )
             self.registry = CollectorRegistry()
-            settings = ReservationOptions(outcomes=ReservationMetrics(self.registry, reservations.store))
+            settings = ReservationOptions(
+                outcomes=ReservationMetrics(self.registry, reservations.store),
+                card_loss_delay=self.card_loss_delay,
+            )
             recorder = EventRecorder(self.api, "reservation-controller")
             made = ReservationController(
-                sources, self.api, manager=self.manager, recorder=recorder, settings=settings
+                ClusterView(sources), self.api, manager=self.manager, recorder=recorder, settings=settings
             )
             await stack.enter_async_context(running(recorder.run(asyncio.Event())))
             await stack.enter_async_context(running(made.run(asyncio.Event())))

@@ -116,10 +116,9 @@ class LedgerManagerEnv:
         )
 
     def reservation(self) -> ReservationController:
-        seen = reservation.ReservationInformers(self.reservations, self.pods, self.nodes)
         settings = reservation.ReservationOptions(options=OPTIONS, clock=self.clock)
         return ReservationController(
-            seen, self.api, manager=self.manager, recorder=self.recorder, settings=settings
+            self.sight, self.api, manager=self.manager, recorder=self.recorder, settings=settings
         )
 
     def audit(self) -> Audit:

@@ -136,9 +136,9 @@ class LedgerControllers:
             outcomes=self._outcomes,
             metrics=self._context.metrics.controller(reservation.NAME),
         )
-        informers = self._sources
-        sources = reservation.ReservationInformers(informers.reservations, informers.pods, informers.nodes)
-        return ReservationController(sources, api, manager=manager, recorder=self._events, settings=settings)
+        return ReservationController(
+            self._view, api, manager=manager, recorder=self._events, settings=settings
+        )
 
     def _audit(self, manager: CapacityManager, api: Client) -> Audit:
         settings = auditing.AuditOptions(clock=api.clock, metrics=self._audit_metrics)

@@ -189,6 +189,98 @@ async def test_an_unknown_node_and_a_node_without_cards(office):
         await office.becomes("lost", "Reserved")
 
 
+async def test_a_reservation_waits_until_the_cards_of_its_node_are_known(office):
+    """As while a manager starts: the cards are reported, and the ledger of the node is not created yet."""
+    await office.api.create(kinds.NODES, {"metadata": {"name": "node-1"}})
+    await office.card("node-1", 0)
+    labels = {"gpu.deckhouse.io/device.00.vendor": "10de"}
+    await office.api.create(kinds.NODES, {"metadata": {"name": "labelled", "labels": labels}})
+    await office.api.create(kinds.NODES, {"metadata": {"name": "bare"}})
+    async with office.works():
+        await office.ask("early", cards=1)
+        await office.ask("labelled", node="labelled")
+        await office.ask("bare", node="bare")
+        await office.becomes("early", "Pending", "waiting for the cards of node-1")
+        await office.becomes("labelled", "Pending", "waiting for the cards of labelled")
+        await office.becomes("bare", "Failed", "bare has no cards")
+
+        await office.open_ledger("node-1", cards=1)
+        await office.becomes("early", "Reserved")
+        await office.told("early", "Reserved")
+        assert await office.events("early") == ["Reserved"]
+
+
+async def test_a_reservation_loses_cards_that_are_gone(office):
+    await office.open("node-1")
+    await office.open("node-2", cards=3)
+    async with office.works():
+        await office.ask("fails")
+        await office.ask("moves", node="node-2")
+        await office.becomes("fails", "Reserved")
+        before = await office.becomes("moves", "Reserved")
+        for reservation in ("fails", "moves"):
+            found = await office.get(reservation)
+            assert found is not None
+            await office.api.delete(kinds.GPU_DEVICES, found.status.cards[0].id)
+        await office.sync("node-1", node_1_0=False)
+        await office.sync("node-2", node_2_0=False)
+
+        await office.becomes("fails", "Failed", "node-1 cannot provide 50 % of 2 cards")
+        await office.uses([0, 0])
+        await office.becomes("moves", "Reserved", "50 % of card node-2-2")
+        assert before.status.cards[0].id == "node-2-0"
+
+        await office.card("node-1", 0)
+        await office.sync("node-1", node_1_0=True)
+        await office.becomes("fails", "Reserved")
+
+
+async def test_a_pod_keeps_cards_that_are_gone(office):
+    await office.open("node-1")
+    async with office.works():
+        await office.ask("bound", percent=30)
+        await office.ask("waits", percent=40)
+        await office.becomes("waits", "Reserved")
+        await office.becomes("bound", "Reserved")
+        await office.pod("bound")
+        await until_async(lambda: _reason(office, "bound"), "the pod to be bound")
+        await office.api.delete(kinds.GPU_DEVICES, "node-1-0")
+        await office.sync("node-1", node_1_0=False)
+
+        await office.becomes("waits", "Failed")
+        assert office.used() == [30, 30]
+        await office.becomes("bound", "Reserved")
+
+
+async def _reason(office: ReservationEnv, name: str) -> bool:
+    found = await office.get(name)
+    return found is not None and [item.reason for item in found.status.conditions] == ["PodBound"]
+
+
+async def test_an_unhealthy_or_missing_card_does_not_end_a_reservation_at_once(office):
+    office.card_loss_delay = 600.0
+    await office.open("node-1")
+    async with office.works():
+        await office.ask("kept")
+        await office.becomes("kept", "Reserved")
+        await office.api.delete(kinds.GPU_DEVICES, "node-1-1")
+        await office.sync("node-1", node_1_0=False, node_1_1=False)
+        await office.becomes(
+            "kept", "Reserved", "the pod waits, because node-1-0 and node-1-1 cannot be used"
+        )
+
+        await office.card("node-1", 1)
+        await office.sync("node-1", node_1_0=True, node_1_1=True)
+        await until_async(lambda: _healthy(office), "the message to be as before")
+        assert office.used() == [50, 50]
+        assert await office.events("kept") == ["Reserved"]
+
+
+async def _healthy(office: ReservationEnv) -> bool:
+    found = await office.get("kept")
+    return found is not None and found.status.message.endswith("50 % of card node-1-1 of node-1")
+
+
 async def test_a_reservation_is_only_for_pods_of_its_namespace(office):
     await office.open("node-1")
     async with office.works():

@@ -403,6 +403,63 @@ def test_the_cards_are_released_when_its_pod_is_bound_elsewhere(holder):
     assert outcomes["mine"].reason == "Granted"
 
 
+def test_cards_that_are_gone_are_replaced_or_released():
+    before = with_holder(cards(3), POD, terms=held_by())
+    unhealthy = tuple(replace(card, healthy=card.id != "node-1-0") for card in before.cards)
+    before = replace(before, cards=unhealthy)
+    scene = replace(inputs(reservation_request(last_status=GRANTED)), lost=frozenset({"node-1-0"}))
+
+    ledger, outcomes, _ = decided(before, scene)
+    assert ledger is not None
+    assert {part.card for part in ledger.grant(POD)} == {"node-1-1", "node-1-2"}
+    assert outcomes["mine"].reason == "Granted"
+
+    ledger, outcomes, _ = decided(replace(before, cards=before.cards[:2]), scene)
+    assert ledger is not None
+    assert not ledger.holders()
+    assert outcomes["mine"].reason == "InsufficientCapacity"
+
+
+@pytest.mark.parametrize("bound", [True, False], ids=["bound", "being bound"])
+def test_a_pod_keeps_cards_that_are_gone(bound):
+    before = with_holder(cards(), HOLDER, terms=held_by(bound=bound))
+    pods = (running_pod(),) if bound else ()
+    scene = replace(inputs(reservation_request(last_status=GRANTED), pods=pods), lost=frozenset({"node-1-0"}))
+
+    ledger, outcomes, _ = decided(before, scene)
+
+    assert ledger == before
+    assert outcomes["mine"].phase == "Reserved"
+
+
+def test_unhealthy_cards_are_kept_and_named():
+    before = with_holder(cards(), POD, terms=held_by())
+    before = replace(before, cards=(before.cards[0], replace(before.cards[1], healthy=False)))
+
+    ledger, outcomes, _ = decided(before, inputs(reservation_request(last_status=GRANTED)))
+
+    assert ledger == before
+    assert outcomes["mine"].message.endswith(
+        "; the pod waits, because node-1-1 cannot be used now (unhealthy or withheld)"
+    )
+
+
+@pytest.mark.parametrize("ledger", [None, cards(0)], ids=["no ledger", "no cards in the ledger"])
+def test_nothing_is_decided_before_the_cards_of_the_node_are_known(ledger):
+    scene = replace(inputs(reservation_request()), expected=True)
+
+    _, outcomes, judged = decided(ledger, scene)
+
+    assert (outcomes["mine"].phase, outcomes["mine"].reason) == ("Pending", "AwaitingCards")
+    assert outcomes["mine"].message == "waiting for the cards of node-1, which are not in its ledger yet"
+    assert judged.requeue_after is not None
+    for status in (GRANTED, LastReservationStatus("Failed", "InsufficientCapacity", "no")):
+        known = replace(inputs(reservation_request(last_status=status)), expected=True)
+        _, outcomes, judged = decided(ledger, known)
+        assert outcomes == {}
+        assert judged.requeue_after is not None
+
+
 RIVALS = {
     "an older one": (rival(age=5), False),
     "a younger one": (rival(age=-5), True),

@@ -295,3 +295,65 @@ def test_counting_is_deterministic(report):
     assert len(once.cards) <= MAX_CARDS
     assert reported_cards.from_report(report) == once
     assert rebuild.rebuild(report, (), (), node_records.NOON).ledger.cards == once.cards
+
+
+def test_cards_of_bound_pods_are_kept_before_those_that_wait():
+    """A plugin that reports fewer cards only counts them: what waits for a pod has less than before."""
+    full = Ledger(NODE, reported_cards.from_report(plugin_report(3)).cards)
+    for holder, card, terms in (
+        ("ns/waits", gpu(0), HoldTerms(reservation="mine")),
+        ("ns/binds/1", gpu(1), HoldTerms()),
+        ("ns/runs/1", gpu(2), HoldTerms(bound=True)),
+    ):
+        given_ = ledger.give(full, holder, half_of(card), terms)
+        assert isinstance(given_, Ledger)
+        full = given_
+
+    one = sync_cards.sync(full, plugin_report(1))
+
+    assert [card.id for card in one.cards if card.healthy] == [gpu(2)]
+    assert one.holders() == full.holders()
+    assert reported_cards.present_cards(plugin_report(1), sync_cards.in_use(full)) == {gpu(2)}
+
+
+def test_which_cards_are_present():
+    report = inventory(
+        device(0),
+        device(1, faulted=True),
+        device(2, withheld="it is being drained"),
+        device(3, withheld="it is gone from its node", vanished=True),
+        device(4, ignored=True),
+    )
+
+    assert reported_cards.present_cards(report, ()) == {pci(0), pci(1), pci(2)}
+
+
+EXPECTED = {
+    "reported cards": (inventory(device()), True),
+    "cards of a device plugin": (plugin_report(1), True),
+    "an inventory without reported cards yet": (NodeCardReport(NODE, expected=True), True),
+    "only ignored cards": (NodeCardReport(NODE, devices=(device(ignored=True),), expected=True), False),
+    "a deleted node": (NodeCardReport(NODE, present=False, expected=True), False),
+    "nothing": (NodeCardReport(NODE), False),
+}
+
+
+@pytest.mark.parametrize(("report", "expected"), EXPECTED.values(), ids=EXPECTED)
+def test_whether_a_node_will_have_cards(report, expected):
+    assert reported_cards.are_expected(report) == expected
+
+
+@given(st.sets(st.integers(0, 4)), st.sets(st.integers(0, 4)), st.integers(0, 5))
+def test_a_shrinking_node_never_prefers_what_waits_over_a_bound_pod(waiting, bound, amount):
+    held = Ledger(NODE, reported_cards.from_report(plugin_report(5)).cards)
+    for number in waiting | bound:
+        terms = HoldTerms(bound=number in bound)
+        given_ = ledger.give(held, f"ns/{9 - number}/1", half_of(gpu(number)), terms)
+        assert isinstance(given_, Ledger)
+        held = given_
+
+    kept = reported_cards.present_cards(plugin_report(amount), sync_cards.in_use(held))
+
+    assert len(kept) == amount
+    lost = {gpu(number) for number in bound} - kept
+    assert not lost or kept <= {gpu(number) for number in bound}

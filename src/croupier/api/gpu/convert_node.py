@@ -10,6 +10,7 @@ from croupier.api.gpu.node import AGENT_SILENT, GPUNodeInventory
 from croupier.api.gpu.pool import GPUPool
 from croupier.api.meta import is_true
 from croupier.core import quantity
+from croupier.core.cards import features
 from croupier.core.ledger.reported_cards import NodeCardReport, ReportedCard, ReportedPool
 from croupier.core.model.card import MigSlot
 from croupier.core.pods import request_parser
@@ -42,7 +43,16 @@ def node_report(
         devices=tuple(device(source) for source in devices),
         pools={source.metadata.name: pool(source) for source in pools},
         silent=inventory is not None and is_true(inventory.status.conditions, AGENT_SILENT),
+        expected=_has_cards(node, inventory),
     )
+
+
+def _has_cards(node: Node | None, inventory: GPUNodeInventory | None) -> bool:
+    """As the inventory says, or the labels until there is an inventory with a status."""
+    if inventory is not None and inventory.status.conditions:
+        return inventory.status.hw.present
+    labels = node.metadata.labels if node is not None else {}
+    return inventory is not None or any(label.startswith(features.DEVICE) for label in labels)
 
 
 def device(source: GPUDevice) -> ReportedCard:
@@ -57,6 +67,7 @@ def device(source: GPUDevice) -> ReportedCard:
         faulted=status.state == "Faulted",
         ignored=labels.get(IGNORE) == "true" or status.managed is False,
         withheld=withheld(source),
+        vanished=is_true(status.conditions, VANISHED),
         fits={mig_type.name: mig_type.count for mig_type in mig.types} if mig is not None else {},
         cut=_slots(status.cut) if status.cut is not None else None,
         ahead=convert_pool.sharing(own) if (own := convert_pool.card_allocation(source)) else None,

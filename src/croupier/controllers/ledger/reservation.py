@@ -14,9 +14,11 @@ from typing import Final, TypeAlias
 from prometheus_client import CollectorRegistry
 
 from croupier.api import convert_pod
-from croupier.api.core_v1 import Node, Pod
+from croupier.api.core_v1 import Pod
 from croupier.api.kinds import PODS, RESERVATIONS
 from croupier.api.mps import Reservation
+from croupier.capacity import index_keys
+from croupier.capacity.cluster_view import ClusterView
 from croupier.capacity.manager import STRATEGY, CapacityManager, UnknownNode
 from croupier.controllers.ledger import reservation_convert as wire
 from croupier.controllers.ledger.reservation_metrics import ReservationMetrics
@@ -30,11 +32,11 @@ from croupier.core.claims.reservation import (
 from croupier.core.claims.reservation_status import ReservationDecisions
 from croupier.core.claims.rival_hold import RivalHold
 from croupier.core.ledger import holder as holder_names
+from croupier.core.ledger import reported_cards, sync_cards
 from croupier.core.ledger.ledger import Ledger
 from croupier.core.model.pod_view import PodView
 from croupier.core.placement.placement import Strategy
 from croupier.kube.cache import store
-from croupier.kube.cache.informer import Informer
 from croupier.kube.client import concurrency
 from croupier.kube.client.api_client import Client
 from croupier.kube.client.clock import Clock, SystemClock
@@ -63,19 +65,15 @@ _EXPIRED_EVENT: Final[_EventKind] = ("GPUReservationExpired", "Warning")
 
 
 @dataclass(frozen=True, slots=True)
-class ReservationInformers:
-    reservations: Informer[Reservation]
-    pods: Informer[Pod]
-    nodes: Informer[Node]
-
-
-@dataclass(frozen=True, slots=True)
 class ReservationOptions:
     strategy: Strategy = STRATEGY
     options: ControllerOptions = field(default_factory=ControllerOptions)
     clock: Clock = field(default_factory=SystemClock)
     outcomes: ReservationMetrics | None = None
     metrics: ControllerMetrics = field(default_factory=ControllerMetrics)
+    card_loss_delay: float = 60.0
+    """Seconds that a card must be missing before a Reservation without a pod loses it. A device plugin that
+    restarts reports no cards for some seconds."""
 
 
 class ReservationController:
@@ -83,14 +81,15 @@ class ReservationController:
 
     def __init__(
         self,
-        sources: ReservationInformers,
+        view: ClusterView,
         api: Client,
         *,
         manager: CapacityManager,
         recorder: EventRecorder,
         settings: ReservationOptions,
     ) -> None:
-        self._sources = sources
+        self._view = view
+        self._sources = sources = view.sources
         self._api = api
         self._manager = manager
         self._recorder = recorder
@@ -98,6 +97,8 @@ class ReservationController:
         self._outcomes = settings.outcomes or ReservationMetrics(
             CollectorRegistry(), sources.reservations.store
         )
+        self._missing_since: dict[str, dict[str, float]] = {}
+        """By node: cards of Reservations without a pod that the node does not report, and since when."""
         self._by_node = sources.reservations.store.index(lambda item: (item.spec.node_name,))
         self._by_pod = sources.reservations.store.index(lambda item: (item.spec.pod_key,))
         self.controller: Controller[str] = Controller(
@@ -105,7 +106,17 @@ class ReservationController:
         )
         self.controller.watch(sources.reservations.store, sources.reservations.cache, self._nodes_of)
         self.controller.watch(sources.pods.store, sources.pods.cache, self._nodes_of_pod)
-        self.controller.watch(sources.nodes.store, sources.nodes.cache, self._node_if_concerned)
+        self.controller.watch(
+            sources.nodes.store, sources.nodes.cache, lambda node: self._if_concerned((node.metadata.name,))
+        )
+        self.controller.watch(
+            sources.devices.store,
+            sources.devices.cache,
+            lambda device: self._if_concerned(index_keys.node_of_device(device)),
+        )
+        # They are part of a node's report: their caches must have synced, but their changes enqueue no key.
+        self.controller.watch(sources.pools.store, sources.pools.cache, lambda _: ())
+        self.controller.watch(sources.inventories.store, sources.inventories.cache, lambda _: ())
 
     async def run(self, stop: asyncio.Event, leader_check: LeaderCheck = ALWAYS_LEADER) -> None:
         unsubscribe = self._manager.subscribe(self._ledger_changed)
@@ -120,14 +131,29 @@ class ReservationController:
             return DONE
         by_key = {item.metadata.key: item for item in self._by_node.get(node)}
         ledger = self._manager.ledger(node)
-        scene = await self._scene(node, ledger, by_key)
+        lost, recheck = self._lost_cards(node, ledger)
+        scene = replace(await self._scene(node, ledger, by_key), lost=lost)
         scene = await self._guarded(ledger, scene, by_key)
         ledger = await self._settled(node, ledger, scene)
         judgement = reservation_status.decide(
             ledger, scene, self._elsewhere(ledger, scene), self._settings.strategy
         )
         await self._write_all(node, by_key, judgement)
-        return Result(judgement.requeue_after)
+        times = [time for time in (judgement.requeue_after, recheck) if time is not None]
+        return Result(min(times, default=None))
+
+    def _lost_cards(self, node: str, ledger: Ledger | None) -> tuple[frozenset[str], float | None]:
+        """Cards that have been missing long enough, and the seconds until the next one has."""
+        missing = reservation.cards_without_pod(ledger)
+        if ledger is not None and missing:
+            missing -= reported_cards.present_cards(self._view.report(node), sync_cards.in_use(ledger))
+        now, before = self._settings.clock.monotonic(), self._missing_since.pop(node, {})
+        if not missing:
+            return frozenset(), None
+        since = self._missing_since[node] = {card: before.get(card, now) for card in missing}
+        left = {card: moment + self._settings.card_loss_delay - now for card, moment in since.items()}
+        recheck = min((seconds for seconds in left.values() if seconds > 0), default=None)
+        return frozenset(card for card, seconds in left.items() if seconds <= 0), recheck
 
     async def _scene(
         self, node: str, ledger: Ledger | None, by_key: Mapping[str, Reservation]
@@ -143,6 +169,7 @@ class ReservationController:
             asked,
             pods={name: view for name in names if (view := self._pod(name)) is not None},
             exists=self._sources.nodes.store.named(node) is not None,
+            expected=reported_cards.are_expected(self._view.report(node)),
             rivals=self._rivals(node, asked),
         )
         over, unseen = reservation.ended_holders(ledger, scene.pods)
@@ -229,6 +256,8 @@ class ReservationController:
     def _announce(self, found: Reservation, outcome: ReservationOutcome, before: ReservationRequest) -> None:
         if outcome.phase == before.last_status.phase == "Reserved":
             return  # only the pod was bound; the grant is the same
+        if outcome.phase == "Pending":
+            return  # nothing was decided
         if outcome.phase == "Reserved":
             self._outcomes.granted()
         if outcome.phase == "Failed":
@@ -311,8 +340,8 @@ class ReservationController:
     def _nodes_reserved_for(self, pod: str) -> set[str]:
         return {item.spec.node_name for item in self._by_pod.get(pod)}
 
-    def _node_if_concerned(self, node: Node) -> tuple[str, ...]:
-        return (node.metadata.name,) if self._concerns(node.metadata.name) else ()
+    def _if_concerned(self, nodes: Iterable[str]) -> tuple[str, ...]:
+        return tuple(node for node in nodes if self._concerns(node))
 
     def _ledger_changed(self, node: str) -> None:
         if self._concerns(node):

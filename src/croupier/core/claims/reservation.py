@@ -34,6 +34,7 @@ ReservationReason: TypeAlias = Literal[
     "InsufficientCapacity",
     "UnknownNode",
     "NoCards",
+    "AwaitingCards",
     "WrongNamespace",
     "AlreadyReserved",
     "PodHoldsOther",
@@ -48,6 +49,7 @@ PHASE: Final[Mapping[ReservationReason, ReservationPhase]] = {
     "InsufficientCapacity": "Failed",
     "UnknownNode": "Failed",
     "NoCards": "Failed",
+    "AwaitingCards": "Pending",
     "WrongNamespace": "Failed",
     "AlreadyReserved": "Failed",
     "PodHoldsOther": "Failed",
@@ -59,6 +61,7 @@ PHASE: Final[Mapping[ReservationReason, ReservationPhase]] = {
 
 PHASE_CHANGES: Final[Mapping[ReservationPhase, Mapping[ReservationPhase, str]]] = {
     "Pending": {
+        "Pending": "the cards of the node are not known yet",
         "Reserved": "the cards are held",
         "Failed": "the cards cannot be held; the message says why",
         "Released": "it expired before a pod was bound",
@@ -133,6 +136,10 @@ class ReservationInputs:
     """The pods of the Reservations, by `namespace/name`."""
     exists: bool = True
     """The Node object exists."""
+    expected: bool = False
+    """The node has cards, also if its ledger has none yet."""
+    lost: frozenset[str] = frozenset()
+    """Cards of the ledger that do not exist on the node any more, confirmed."""
     over: frozenset[str] = frozenset()
     """Holders whose pod has ended or is gone, verified."""
     departed: frozenset[str] = frozenset()
@@ -216,6 +223,16 @@ def reservations_of_ended_pods(
         for holder in over
         if holder in ledger.reservations and (holder not in ledger.held or holder in here)
     )
+
+
+def cards_without_pod(ledger: Ledger | None) -> frozenset[str]:
+    """The cards that Reservations hold for pods that do not use them yet."""
+    waiting = [
+        holder
+        for holder in (ledger.reservations if ledger is not None else ())
+        if not holder_names.uid(holder)
+    ]
+    return frozenset(part.card for holder in waiting if ledger for part in ledger.grant(holder))
 
 
 def unknown_reservations(
@@ -307,7 +324,9 @@ def _updated_waiting_hold(ledger: Ledger, asked: ReservationRequest, scene: Rese
     if pod is not None:
         named = ledger_ops.release(ledger_ops.rename(ledger, asked.pod, pod.holder), asked.pod)
         return ledger_ops.bind(named, pod.holder)
-    if scene.ended(asked) or scene.expired(asked) or not scene.exists or scene.yields(asked):
+    over = scene.ended(asked) or scene.expired(asked) or not scene.exists
+    lost = any(part.card in scene.lost for part in ledger.grant(asked.pod))
+    if over or lost or scene.yields(asked):
         return ledger_ops.release(ledger, asked.pod)
     return ledger_ops.extend(ledger, asked.pod, asked.until)
 

@@ -19,6 +19,7 @@ from croupier.core.claims.reservation import (
 from croupier.core.ledger import holder as holder_names
 from croupier.core.ledger.ledger import Ledger
 from croupier.core.model import card_request
+from croupier.core.model.card import Grant
 from croupier.core.model.card_request import CardShares
 from croupier.core.model.refusal import Refusal
 from croupier.core.placement import placement
@@ -70,8 +71,11 @@ def _outcome(
     if ledger is not None and holder is not None:
         grant = ledger.grant(holder)
         message = f"holds {reservation.describe_grant(grant)} of {ledger.node}"
-        reason: reservation.ReservationReason = "Granted" if holder in ledger.held else "PodBound"
-        return ReservationOutcome(reason, message, grant, holder_names.uid(holder))
+        if holder not in ledger.held:
+            return ReservationOutcome("PodBound", message, grant, holder_names.uid(holder))
+        return ReservationOutcome(
+            "Granted", f"{message}{_unusable(ledger, grant)}", grant, holder_names.uid(holder)
+        )
     if asked.last_status.phase == "Released" or _ledger_pending(ledger, asked, scene):
         return None
     if scene.ended(asked) or scene.left(asked):
@@ -79,6 +83,15 @@ def _outcome(
     if scene.expired(asked):
         return ReservationOutcome("Expired", f"expired after {asked.ttl} s without a bound pod")
     return reservation.obstacle(ledger, asked, scene)
+
+
+def _unusable(ledger: Ledger, grant: Grant) -> str:
+    """A clause about cards on which the pod could not start now."""
+    cards = (ledger.card(part.card) for part in grant)
+    unusable = [card.id for card in cards if card is not None and not card.healthy]
+    if not unusable:
+        return ""
+    return f"; the pod waits, because {' and '.join(unusable)} cannot be used now (unhealthy or withheld)"
 
 
 def _refusal(
@@ -91,12 +104,22 @@ def _refusal(
             "UnknownNode", f"node {scene.node} does not exist; {rooms.named(asked.want)}"
         )
     if ledger is None or not ledger.cards:
+        if scene.expected:
+            return _awaiting(asked, scene)
         return ReservationOutcome("NoCards", f"{scene.node} has no cards; {rooms.named(asked.want)}")
     refused = claim.decide(ledger, reservation.claim_of(asked, scene), rooms.strategy)
     if not isinstance(refused, Refusal):
         return None
     short = f"{scene.node} cannot provide {card_request.describe((asked.want,))}: {refused}"
     return ReservationOutcome("InsufficientCapacity", f"{short}; {rooms.named(asked.want)}")
+
+
+def _awaiting(asked: ReservationRequest, scene: ReservationInputs) -> ReservationOutcome | None:
+    """A decision would be made without the cards: a new Reservation says so, others keep their status."""
+    if asked.last_status.phase != "Pending":
+        return None
+    message = f"waiting for the cards of {scene.node}, which are not in its ledger yet"
+    return ReservationOutcome("AwaitingCards", message)
 
 
 def _ledger_pending(ledger: Ledger | None, asked: ReservationRequest, scene: ReservationInputs) -> bool:
@@ -126,6 +149,8 @@ def _requeue_after(
         return None if asked.last_status.phase == "Released" else POLL_INTERVAL
     if outcome.phase == "Released" or outcome.reason == "PodBound":
         return None
+    if outcome.phase == "Pending":
+        return POLL_INTERVAL
     left = None if asked.until is None else (asked.until - scene.now).total_seconds()
     if left is not None and left <= 0:
         return POLL_INTERVAL  # a bind is in progress: the holder controller fences it and ends the hold

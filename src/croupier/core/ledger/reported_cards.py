@@ -6,8 +6,8 @@ repartitioned or moved to another pool, so that nothing is allocated twice.
 
 Without an inventory the allocatable resources of the NVIDIA device plugin are authoritative: cards are named
 by their index, MIG devices are counted on placeholder cards. These names only serve for counting. If the
-plugin reports fewer devices, unused ones are removed first; when an inventory appears,
-core/ledger/sync_cards.py moves the holders to the real names.
+plugin reports fewer devices, unused ones are removed first, then those that wait for a pod; when an inventory
+appears, core/ledger/sync_cards.py moves the holders to the real names.
 """
 
 import re
@@ -45,6 +45,8 @@ class ReportedCard:
     """The card is excluded from allocation."""
     withheld: str = ""
     """Why the card gets no new holders for now; empty if it is not withheld."""
+    vanished: bool = False
+    """The card is gone from its node, but its record is kept while it has holders."""
     fits: Mapping[str, int] = field(default_factory=dict)
     """How many devices of each MIG profile fit on the empty card."""
     cut: tuple[MigSlot, ...] | None = None
@@ -72,6 +74,8 @@ class NodeCardReport:
     pools: Mapping[str, ReportedPool] = field(default_factory=dict)
     silent: bool = False
     """The node agent sends no heartbeats any more."""
+    expected: bool = False
+    """The node has cards, according to its inventory or its labels, also if none is reported yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +100,18 @@ def from_report(report: NodeCardReport, in_use: Iterable[CardGrant] = ()) -> Cou
         return CountedCards(tuple(cards))
     trouble = f"node {report.node} reports more than {MAX_CARDS} cards; the others are ignored"
     return CountedCards(tuple(cards[:MAX_CARDS]), (trouble,))
+
+
+def present_cards(report: NodeCardReport, in_use: Iterable[CardGrant]) -> frozenset[str]:
+    """The cards that exist on the node, healthy or not."""
+    vanished = {device.id for device in report.devices if device.vanished}
+    return frozenset(card.id for card in from_report(report, in_use).cards) - vanished
+
+
+def are_expected(report: NodeCardReport) -> bool:
+    """Whether the node has cards, so that its ledger will have them."""
+    unreported = report.expected and not report.devices
+    return report.present and (unreported or bool(from_report(report).cards))
 
 
 def _from_inventory(report: NodeCardReport, in_use: Collection[CardGrant]) -> list[LedgerCard]:
@@ -223,7 +239,7 @@ def _first_fit(free: Collection[int], size: int) -> int | None:
 def _from_allocatable(report: NodeCardReport, in_use: Collection[CardGrant]) -> list[LedgerCard]:
     """Cards and MIG devices of a node without inventory."""
     known = indexed_names(report.node)
-    used = {known[part.card] for part in in_use if part.card in known}
+    used = [known[part.card] for part in in_use if part.card in known]
     numbers = _numbers(report.allocatable.get(request_parser.GPU, 0), used)
     cards = [LedgerCard(naming.indexed_id(report.node, number), number) for number in numbers]
     first = max((card.index for card in cards), default=-1) + 1
@@ -241,9 +257,9 @@ def _counted_slots(report: NodeCardReport, in_use: Collection[CardGrant], *, fir
 
 
 def _numbers(amount: int, used: Iterable[int]) -> list[int]:
-    """`amount` numbers: used ones first, then the lowest."""
+    """`amount` numbers: used ones first, in their order, then the lowest."""
     bounded = min(max(amount, 0), MAX_INDEX + 1)
-    chosen = sorted(used)[:bounded]
+    chosen = list(dict.fromkeys(used))[:bounded]
     chosen += [number for number in range(MAX_INDEX + 1) if number not in chosen][: bounded - len(chosen)]
     return sorted(chosen)
 
@@ -255,7 +271,7 @@ def _placeholders(
     ids = [placeholder_id(node, profile, number) for number in range(MAX_CARDS)]
     places = {(ids[n // MAX_SLOTS], _slot_id(profile, n)): n for n in range(MAX_CARDS * MAX_SLOTS)}
     held = ((part.card, slot) for part in in_use for slot in part.slots)
-    numbers = _numbers(amount, {places[place] for place in held if place in places})
+    numbers = _numbers(amount, [places[place] for place in held if place in places])
     slots: dict[int, list[MigSlot]] = {}
     for number in numbers:
         start = number % MAX_SLOTS

@@ -51,8 +51,9 @@ def translate(grant: Grant, names: CardNames, indexes: Sequence[int] = ()) -> Gr
 
 
 def in_use(ledger: Ledger) -> tuple[CardGrant, ...]:
-    """The grants of all holders."""
-    return tuple(part for holder in sorted(ledger.holders()) for part in ledger.grant(holder))
+    """The grants of all holders, those of bound pods first."""
+    holders = sorted(ledger.holders(), key=lambda holder: (holder in ledger.held, holder))
+    return tuple(part for holder in holders for part in ledger.grant(holder))
 
 
 def sync(old: Ledger, report: NodeCardReport) -> Ledger:
