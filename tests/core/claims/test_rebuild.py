@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 
 from croupier.core.claims import rebuild
 from croupier.core.ledger import ledger
-from croupier.core.ledger.reported_cards import NodeCardReport, ReportedCard
+from croupier.core.ledger.reported_cards import NodeCardReport, ReportedCard, ReportedPool
 from croupier.core.ledger.reservation_hold import ReservationHold
 from croupier.core.model.card import CardGrant
-from croupier.core.model.card_request import CardShares, MigDevices
+from croupier.core.model.card_request import CardShares, MigDevices, PoolUnits
 from croupier.core.model.pod_view import PodView
+from croupier.core.model.sharing import Sharing
 from tests.core import node_records
 from tests.core.node_records import (
     NODE,
@@ -38,6 +39,25 @@ def test_pods_hold_the_allocation_of_their_binding():
 
     assert held.grant("ns/a/1") == held.grant("ns/b/1") == half_of(gpu(2))
     assert not held.held
+
+
+def test_a_card_without_a_pool_is_in_the_pool_of_its_pod():
+    """The record of a card is lost with its Node; it stays in the pool while a pod of the pool holds it."""
+    pools = {"small": ReportedPool(Sharing("TimeSlice", slices=4)), "other": ReportedPool(Sharing("MPS"))}
+    devices = tuple(ReportedCard(pci(index), index) for index in range(3))
+    report = NodeCardReport(NODE, devices=devices, pools=pools)
+    user = pod(wants=(PoolUnits("small", 2),), grant=(CardGrant(pci(1), 2),))
+    stranger = pod("b", wants=(PoolUnits("unknown", 1),), grant=(CardGrant(pci(2), 1),))
+    greedy = pod("c", wants=(PoolUnits("other", 1),), grant=half_of(pci(0), pci(2), share=100))
+
+    rebuilt = rebuild.rebuild(report, [user, stranger, greedy], (), NOON).ledger
+
+    assert [(card.pool, card.mode) for card in rebuilt.cards] == [
+        ("", "Percent"),
+        ("small", "TimeSlice"),
+        ("", "Percent"),
+    ]
+    assert rebuilt.grant(user.holder) == user.grant
 
 
 WITHOUT_CARDS = {

@@ -56,6 +56,22 @@ def test_without_the_annotation_the_card_waits_with_a_hint() -> None:
     ]
 
 
+def test_a_restored_card_gets_its_annotation_back() -> None:
+    """Its pods hold it in the pool, and its record was created again without the annotation."""
+    restored = card(pool="team-a", annotation="team-a", restored=True)
+
+    assert decide(restored, pool()) == Assignment("team-a", annotation="team-a")
+
+
+def test_a_restored_card_that_the_pool_excludes_leaves_when_it_is_free() -> None:
+    restored = card(pool="team-a", annotation="team-a", restored=True)
+    elsewhere = pool(nodes=LabelMatch({"zone": "b"}))
+
+    found = decide(restored, elsewhere)
+
+    assert (found.pool, found.annotation) == ("", "")
+
+
 WITHOUT_A_PERSON = {
     "the pool takes all cards": (pool(auto_assign_all=True), MANUAL_APPROVAL, True),
     "the pool takes it by labels": (

@@ -115,7 +115,9 @@ class CardController:
     async def reconcile(self, node: str) -> Result:
         devices = {device.card_id: device for device in self._devices.get(node)}
         inventory = self._sources.inventories.store.named(node)
-        snapshot = CardsSnapshot(node, tuple(devices.values()), inventory, self._reports.of(node))
+        snapshot = CardsSnapshot(
+            node, tuple(devices.values()), inventory, self._reports.of(node), self._held_pools(node)
+        )
         decisions = card_decision.decide(
             cards_snapshot.current_cards(snapshot),
             self._labels(node),
@@ -206,6 +208,11 @@ class CardController:
         for card in ledger.cards if ledger is not None else ():
             held[card.pool] += pool_capacity.used_units(card)
         return held
+
+    def _held_pools(self, node: str) -> Mapping[str, str]:
+        ledger, pools = self._ledgers.ledger(node), self._sources.pools.store
+        held = (card for card in (ledger.cards if ledger is not None else ()) if not card.is_free)
+        return {card.id: card.pool for card in held if card.pool and pools.named(card.pool) is not None}
 
     def _labels(self, node: str) -> Mapping[str, str]:
         found = self._sources.nodes.store.named(node)

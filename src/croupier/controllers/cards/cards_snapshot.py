@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from croupier.api import meta
@@ -16,6 +16,7 @@ from croupier.core.cards.card_decision import CurrentCard
 from croupier.core.cards.lifecycle import CardFacts, CardTrouble
 from croupier.core.model import card_name
 from croupier.core.nodes.bootstrap import MISSING
+from croupier.core.pools.assignment import AssignableCard
 
 NO_INVENTORY: Final = "its node has no inventory yet"
 
@@ -28,6 +29,8 @@ class CardsSnapshot:
     devices: tuple[GPUDevice, ...]
     inventory: GPUNodeInventory | None = None
     report: AgentReport | None = None
+    held_pools: Mapping[str, str] = field(default_factory=dict)
+    """The pools in which pods hold cards, by card, as the ledger has them."""
 
 
 def current_cards(snapshot: CardsSnapshot) -> list[CurrentCard]:
@@ -88,7 +91,18 @@ def _current_card(
         incomplete=node.incomplete,
         occupancy=occupancy(device),
     )
-    return CurrentCard(convert_pool.card(device), status.phase or "Discovered", facts)
+    card = _restored(convert_pool.card(device), facts, snapshot.held_pools.get(device.card_id, ""))
+    return CurrentCard(card, status.phase or "Discovered", facts)
+
+
+def _restored(card: AssignableCard, facts: CardFacts, pool: str) -> AssignableCard:
+    """The card in the pool of the pods that hold it, if its record was lost with its Node and created again.
+
+    A card that a user removes from its pool keeps `poolRef` until no pod holds it.
+    """
+    if card.pool or not pool or not facts.held:
+        return card
+    return replace(card, pool=pool, annotation=card.annotation or pool, restored=not card.annotation)
 
 
 def _fault(device: GPUDevice, line: CardReport | None) -> CardTrouble | None:

@@ -46,6 +46,7 @@ def rebuild(
     promised = sorted(
         (hold for hold in reservations if hold.node == node), key=lambda hold: (hold.pod, hold.name)
     )
+    report = _with_pools_of_pods(report, live)
     recorded = (*(pod.grant for pod in live), *(hold.grant for hold in promised))
     cards = reported_cards.from_report(report, chain.from_iterable(recorded)).cards
     pledges = {hold.pod: hold for hold in reversed(promised)}
@@ -62,6 +63,26 @@ def rebuild(
             rebuilt, more = adopt(rebuilt, pod, unhealthy={card.id for card in cards if not card.healthy})
             findings += more
     return RebuiltLedger(_with_health(rebuilt, cards), tuple(findings))
+
+
+def _with_pools_of_pods(report: NodeCardReport, live: Iterable[PodView]) -> NodeCardReport:
+    """The report with the pools of pods that hold cards without a pool.
+
+    The record of a card is lost with its Node object. While a pod of a pool holds it, it is in that pool.
+    """
+    pools = {
+        part.card: want.pool
+        for pod in live
+        if is_plausible(pod.grant, pod.wants)
+        for want in pod.wants
+        if want.pool in report.pools
+        for part in pod.grant
+    }
+    lost = {device.id for device in report.devices if not device.pool} & pools.keys()
+    if not lost:
+        return report
+    devices = (replace(card, pool=pools[card.id]) if card.id in lost else card for card in report.devices)
+    return replace(report, devices=tuple(devices))
 
 
 def by_age(pod: PodView) -> tuple[datetime, str, str]:

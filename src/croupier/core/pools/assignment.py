@@ -11,7 +11,7 @@ Running pods are not affected.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final, Literal, TypeAlias
 
@@ -64,6 +64,8 @@ class AssignableCard:
     """A pod holds a part of the card: a pool with too many cards of the node gives up other cards first."""
     known_profiles: bool = False
     """The MIG profiles of the card are known."""
+    restored: bool = False
+    """Pods hold the card in `pool`, but its record was created again: it gets its annotation back."""
 
     @property
     def id(self) -> str:
@@ -129,8 +131,11 @@ def decide(
     assignments: dict[str, Assignment] = {}
     for card in sorted(cards, key=_order):
         taken = seats if _is_member(card) else seats + leaving
-        assignments[card.id] = node.judge(card, taken)
-        seats[assignments[card.id].pool] += 1
+        answer = node.judge(card, taken)
+        if card.restored and answer.pool == card.pool and answer.annotation is None:
+            answer = replace(answer, annotation=card.pool)
+        assignments[card.id] = answer
+        seats[answer.pool] += 1
     return {card.id: assignments[card.id] for card in cards}
 
 
