@@ -41,10 +41,13 @@ BOB: dict[str, tuple[str, ...]] = {"Impersonate-User": ("bob",), "Impersonate-Gr
 Raw = dict[str, Any]
 
 
-def pool(name: str = "team-a", *, total: int | None = 8, holds: str = "", **spec: Any) -> GPUPool:
-    """The stored pool; `holds` is a condition that is True."""
+def pool(
+    name: str = "team-a", *, total: int | None = 8, holds: str = "", unit: str = "Card", **spec: Any
+) -> GPUPool:
+    """The stored pool on one node; `holds` is a condition that is True."""
     now = datetime.now(UTC)
-    capacity = {"total": total, "used": 0, "available": total, "unit": "Card"}
+    most = spec.pop("per_pod", total)
+    capacity = {"total": total, "used": 0, "available": total, "perPod": most, "unit": unit}
     stored: Raw = {
         "metadata": {"name": name},
         "spec": {"allocation": {"mode": "Exclusive"}, **spec},
@@ -145,7 +148,13 @@ REFUSED: dict[str, tuple[GPUPool, Raw, str]] = {
     "more than there is": (
         pool(),
         envs.pod("p", {TEAM: "9"}),
-        "InsufficientCapacity: the pod requests 9 of gpu.deckhouse.io/team-a, but the pool has only 8",
+        "InsufficientCapacity: the pod requests 9 of gpu.deckhouse.io/team-a, but one node can provide "
+        "at most 8",
+    ),
+    "parts of an unknown number of cards": (
+        pool(total=800, unit="Percent", allocation={"mode": "MPS"}),
+        envs.pod("p", {TEAM: "150"}),
+        "InvalidRequest: 150 % is neither a part of one card nor a number of whole cards; set gpu.mps.io",
     ),
     "maintenance": (
         pool(holds="Maintenance"),
@@ -173,6 +182,26 @@ async def test_a_refusal_reaches_the_client(known, body, sentence, env: WebhookC
 
     assert answer.pod is None
     assert f'admission webhook "{ACCESS}" denied the request: {sentence}' in answer.refused
+
+
+async def test_a_pod_is_admitted_with_the_reason_why_it_waits(env: WebhookClusterEnv):
+    silent = "no card of the pool can be allocated now; of 1 of 1 cards: the agent of its node is silent"
+    waits = pool(total=0, per_pod=8)
+    told = Condition(
+        type="Available",
+        status="False",
+        last_transition_time=datetime.now(UTC),
+        reason="NoCapacity",
+        message=silent,
+    )
+    env.pools["team-a"] = msgspec.structs.replace(
+        waits, status=msgspec.structs.replace(waits.status, conditions=(told,))
+    )
+
+    answer = await env.create(envs.pod("p", {TEAM: "2"}), dry_run=True)
+
+    assert answer.pod is not None, answer.refused
+    assert f"the pod waits for pool team-a: {silent}" in answer.warnings
 
 
 async def test_access_depends_on_the_pods_account_and_its_creator(env: WebhookClusterEnv, cluster: Cluster):

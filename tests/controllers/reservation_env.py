@@ -60,16 +60,18 @@ class ReservationEnv:
 
     async def sync(self, node: str = "node-1", **health: bool) -> None:
         """Set the health of cards in the ledger, as the card controller does after a report."""
-        await self.manager.amend(
-            node,
-            lambda held: replace(
-                held,
-                cards=tuple(
-                    replace(card, healthy=health.get(card.id.replace("-", "_"), card.healthy))
-                    for card in held.cards
-                ),
-            ),
-        )
+        wanted = {name.replace("_", "-"): healthy for name, healthy in health.items()}
+
+        def change(held: Ledger) -> Ledger:
+            cards = (
+                card
+                if wanted.get(card.id, card.healthy) == card.healthy
+                else replace(card, healthy=wanted[card.id], epoch=card.epoch + 1)
+                for card in held.cards
+            )
+            return replace(held, cards=tuple(cards))
+
+        await self.manager.amend(node, change)
 
     async def ask(
         self, name: str, node: str = "node-1", cards: int = 2, percent: int = 50, **spec: Any

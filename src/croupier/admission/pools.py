@@ -24,6 +24,7 @@ from croupier.core.pools.admission import (
 )
 
 TOPOLOGY_KEY: Final = "topology.kubernetes.io/zone"
+AVAILABLE: Final = "Available"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,11 @@ def pool_facts(pool: GPUPool, defaults: PoolDefaults = DEFAULTS) -> AdmissionPoo
         ),
         closed=pool_admission.closed_reason(pool.metadata.name, holding, deleting=leaving),
         total=capacity.total if capacity is not None else None,
+        per_pod=capacity.per_pod if capacity is not None else None,
+        unavailable=next(
+            (item.message for item in status.conditions if item.type == AVAILABLE and item.status == "False"),
+            "",
+        ),
         unit=(capacity.unit if capacity is not None else None) or UNIT_OF_MODE[spec.allocation.mode],
         taints=tuple(NodeTaint(taint.key, taint.effect, taint.value) for taint in scheduling.taints),
         spread_over=(scheduling.topology_key or defaults.topology_key) if strategy == "Spread" else "",

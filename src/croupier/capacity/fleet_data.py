@@ -46,7 +46,10 @@ def fleet(
     return Fleet(
         nodes={name: _node(seen, name, devices, inventory(name)) for name, devices in here.items()},
         pools=pools,
-        elsewhere={name: pool_capacity.count(lines) for name, lines in elsewhere.items()},
+        elsewhere={
+            name: pool_capacity.count(lines, pools[name].reported.sharing.mode)
+            for name, lines in elsewhere.items()
+        },
         approval=approval,
     )
 

@@ -8,11 +8,16 @@ from typing import Any
 
 import pytest_asyncio
 
+from croupier.admission import pools as admission_pools
 from croupier.api import kinds
 from croupier.api.gpu.pool import POOL_FINALIZER
+from croupier.core.model.refusal import Refusal
+from croupier.core.pods.request_parser import POOL
+from croupier.core.pools import admission as pool_admission
+from croupier.core.pools.admission import PodRequester
 from croupier.kube.client import config
 from croupier.kube.client.errors import NotFound
-from tests.controllers.pool_env import PoolEnv, pool_env
+from tests.controllers.pool_env import PoolEnv, condition, pool_env
 
 MIG = {"mode": "MIG", "migProfile": "1g.10gb"}
 TAINT = {"key": "gpu", "value": "team-a", "effect": "NoSchedule"}
@@ -183,6 +188,57 @@ async def test_a_rollout_card_by_card(pools: PoolEnv) -> None:
             return not any("gpu.deckhouse.io/allocation" in device.metadata.annotations for device in cards)
 
         await pools.eventually(tidied, "the cards to follow their pool again")
+
+
+async def test_pods_wait_for_a_pool_whose_cards_are_unavailable_for_a_moment(pools: PoolEnv) -> None:
+    await pools.node("gpu-1")
+    await pools.node("gpu-2")
+    await pools.pool("team-a", mode="MIG", allocation={"migProfile": "1g.10gb"})
+    matching = await pools.card("gpu-2", 0)
+
+    async with pools.works():
+        await pools.becomes("team-a", "Available", "False NoCapacity")
+        await pools.eventually(
+            lambda: _admission(pools, 7, f"card {matching} matches"), "a candidate to count"
+        )
+
+        # The card joins the pool, and is not partitioned yet.
+        await pools.joins(matching, "team-a")
+        await pools.is_cut(matching, state="Changing", target="1g.10gb:7")
+        await pools.eventually(lambda: _admission(pools, 7, "it is being repartitioned"), "a card to count")
+
+        await pools.api.patch(
+            kinds.GPU_DEVICES,
+            matching,
+            {"metadata": {"annotations": {"gpu.deckhouse.io/assignment": "team-a"}}},
+        )
+        await pools.is_cut(matching, "1g.10gb", 7)
+        await pools.eventually(lambda: _admission(pools, 7, ""), "the pool to serve")
+
+        silent = [condition("AgentSilent", "True", "NoHeartbeat")]
+        status = {"status": {"conditions": silent}}
+        await pools.api.patch(kinds.GPU_NODE_INVENTORIES, "gpu-2", status, subresource="status")
+        await pools.eventually(
+            lambda: _admission(pools, 7, "of 1 of 1 cards: the agent of its node is silent"),
+            "the pool to wait",
+        )
+        assert "InsufficientCapacity" in await _decision(pools, 9)
+
+
+async def _admission(pools: PoolEnv, units: int, why: str) -> bool:
+    """Whether a pod with so many units is admitted, with a warning that says why it waits, if it does."""
+    decision = await _decision(pools, units)
+    return decision.startswith("the pod waits for pool team-a: ") and why in decision if why else not decision
+
+
+async def _decision(pools: PoolEnv, units: int) -> str:
+    found = await pools.get("team-a")
+    pod = {"spec": {"containers": [{"name": "c", "resources": {"limits": {f"{POOL}team-a": str(units)}}}]}}
+    decision = pool_admission.decide(
+        pod, PodRequester("ml"), lambda _: admission_pools.pool_facts(found), request_id="1"
+    )
+    assert decision is not None
+    return decision.reason if isinstance(decision, Refusal) else " ".join(decision.warnings)
 
 
 async def test_drift_closes_the_pool_until_the_repair_is_confirmed(pools: PoolEnv) -> None:

@@ -26,6 +26,7 @@ from croupier.controllers.pools import pool
 from croupier.controllers.pools.pool import PoolController
 from croupier.controllers.shared.card_events import CardEventRecorders
 from croupier.core.ledger import ledger
+from croupier.core.model.card import CardGrant
 from croupier.core.pools.assignment import ASSIGNMENT
 from croupier.kube.cache.store import ObjectChange
 from croupier.kube.client.api_client import Selection
@@ -43,16 +44,21 @@ MIG = {"mode": "MIG", "migProfile": "1g.10gb"}
 TIMEOUT = 60.0
 
 
-async def two_cards(world: LedgerEnv) -> list[str]:
-    """Create a ready node with two cards that are assigned to an Exclusive pool."""
+async def node_with_two_cards(world: LedgerEnv) -> list[str]:
+    """Create a ready node with two cards."""
     await world.node(gpu=2)
     await world.create(kinds.GPU_NODE_INVENTORIES, {"metadata": {"name": NODE}})
     status = {"bootstrap": {"phase": "Ready"}, "conditions": [condition("InventoryIncomplete", False), *FIT]}
     await world.api.patch(kinds.GPU_NODE_INVENTORIES, NODE, {"status": status}, subresource="status")
-    spec = {"allocation": {"mode": "Exclusive"}}
-    await world.create(kinds.GPU_POOLS, {"metadata": {"name": POOL}, "spec": spec})
     hardware = {"product": "SIM", "mig": {"capable": True, "types": TYPES}}
-    cards = [await world.device(index, hardware=hardware, cut=cut()) for index in range(2)]
+    return [await world.device(index, hardware=hardware, cut=cut()) for index in range(2)]
+
+
+async def two_cards(world: LedgerEnv, mode: str = "Exclusive") -> list[str]:
+    """Create a ready node with two cards that are assigned to a pool."""
+    spec = {"allocation": {"mode": mode}}
+    await world.create(kinds.GPU_POOLS, {"metadata": {"name": POOL}, "spec": spec})
+    cards = await node_with_two_cards(world)
     for card in cards:
         await world.api.patch(kinds.GPU_DEVICES, card, {"metadata": {"annotations": {ASSIGNMENT: POOL}}})
     return cards
@@ -197,6 +203,84 @@ async def test_a_rollout_changes_one_card_while_the_other_is_held(world: LedgerE
         await serves(world, first, mode="MIG", healthy=True)
         await is_(world, "Configured", "True Configured")
     assert changed_only_when_withdrawn(shown, 2)
+
+
+@pytest.mark.parametrize("world", ["CRD"], indirect=True)
+async def test_units_are_not_mixed_while_a_held_card_keeps_its_mode(world: LedgerEnv) -> None:
+    first, second = await two_cards(world, "MPS")
+    async with at_work(world):
+        for card in (first, second):
+            await serves(world, card, mode="Percent", pool=POOL, healthy=True)
+        await world.plant(TRAINER, first, percent=30)
+        await counts(world, 200, 30, "Percent")
+
+        await set_allocation(world, mode="TimeSlice", timeSlice={"maxSlicesPerDevice": 8}, rollout="PerCard")
+        await serves(world, second, mode="TimeSlice", healthy=True)
+        await serves(world, first, mode="Percent", healthy=False, used=30)
+        await counts(world, 30, 30, "Percent")
+        others = "1 card counts in another unit while the pool changes, with 8 free time slices"
+        message = f"0 of 30 units are available; {others}"
+        await until_async(lambda: _available_is(world, message), "the other card to be named", TIMEOUT)
+
+        await world.manager.amend(NODE, lambda held: ledger.release(held, TRAINER))
+        await counts(world, 16, 0, "TimeSlice")
+
+
+async def _available_is(world: LedgerEnv, message: str) -> bool:
+    found = await world.api.get(kinds.GPU_POOLS, POOL)
+    available = meta.condition(found.status.conditions, "Available")
+    return available is not None and available.message == message
+
+
+async def counts(world: LedgerEnv, total: int, used: int, unit: str) -> None:
+    async def counted() -> bool:
+        found = (await world.api.get(kinds.GPU_POOLS, POOL)).status.capacity
+        return found is not None and (found.total, found.used, found.unit) == (total, used, unit)
+
+    await until_async(counted, f"the pool to have {used} of {total} {unit} in use", within=TIMEOUT)
+
+
+@pytest.mark.parametrize("world", ["CRD", "InMemory"], indirect=True)
+async def test_a_held_card_returns_to_its_pool_with_its_holder(world: LedgerEnv) -> None:
+    """The Node object is deleted and created again under a running pod, with everything that it owns."""
+    first, second = await two_cards(world)
+    async with at_work(world):
+        for card in (first, second):
+            await serves(world, card, mode="Exclusive", pool=POOL, healthy=True)
+        holder = await pool_pod(world, first)
+        await world.plant(holder, first, percent=100)
+        await counts(world, 2, 1, "Card")
+
+        await world.api.delete(kinds.NODES, NODE)
+        await world.api.delete(kinds.GPU_NODE_INVENTORIES, NODE)
+        for card in (first, second):
+            await world.api.delete(kinds.GPU_DEVICES, card)
+        await counts(world, 0, 0, "Card")
+        assert await node_with_two_cards(world) == [first, second]
+
+        await counts(world, 1, 1, "Card")
+        await serves(world, first, mode="Exclusive", pool=POOL, healthy=True, used=100)
+        device = await world.api.get(kinds.GPU_DEVICES, first)
+        assert device.metadata.annotations[ASSIGNMENT] == POOL
+        await until_async(lambda: _phase_is(world, first, "InUse"), "the card to be in use", TIMEOUT)
+        assert (await world.api.get(kinds.GPU_DEVICES, second)).pool_name == ""
+
+        await world.delete("trainer")
+        await world.manager.amend(NODE, lambda held: ledger.release(held, holder))
+        await counts(world, 1, 0, "Card")
+
+
+async def pool_pod(world: LedgerEnv, card: str) -> str:
+    """A bound pod with a card of the pool; returns its holder name."""
+    main = {"name": "main", "image": "none", "resources": {"limits": {f"gpu.deckhouse.io/{POOL}": "1"}}}
+    spec = {"schedulerName": "none", "containers": [main], "terminationGracePeriodSeconds": 0}
+    pod = await world.create(kinds.PODS, {"metadata": {"name": "trainer"}, "spec": spec})
+    await world.bind(pod, (CardGrant(card, 100),))
+    return world.holder(pod)
+
+
+async def _phase_is(world: LedgerEnv, card: str, wanted: str) -> bool:
+    return (await world.api.get(kinds.GPU_DEVICES, card)).status.phase == wanted
 
 
 async def _occupancy_is(world: LedgerEnv, card: str, wanted: str) -> bool:

@@ -33,7 +33,8 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 OURS = {"key": f"{NODE_LABEL}team-a", "operator": "Exists"}
 ALICE = PodRequester("ml", "trainer", "alice", ("ml-people", "system:authenticated"))
 CONTROLLER = replace(ALICE, user="system:serviceaccount:kube-system:job-controller", groups=("a", "b"))
-TEAM_A = AdmissionPool("team-a", total=8, unit="Card")
+TEAM_A = AdmissionPool("team-a", total=8, per_pod=8, unit="Card")
+SHARES = AdmissionPool("team-a", total=400, per_pod=400, unit="Percent")
 
 Raw = dict[str, Any]
 
@@ -133,16 +134,28 @@ REFUSED = {
         replace(TEAM_A, closed=MAINTAINED),
         "Maintenance: pool team-a is in maintenance and accepts no new pods: 2 pods still run; create",
     ),
-    "more than the total": (
+    "more than one node can ever provide": (
         pod({"team-a": 5}, {"team-a": 4}),
-        TEAM_A,
-        "InsufficientCapacity: the pod requests 9 of gpu.deckhouse.io/team-a, but the pool has only 8 "
-        "(counted in Card); request less",
+        replace(TEAM_A, total=16),
+        "InsufficientCapacity: the pod requests 9 of gpu.deckhouse.io/team-a, but one node can provide "
+        "at most 8 (counted in Card), and a pod gets all its units on one node; request less",
     ),
     "a request of an empty pool": (
         pod(),
-        replace(TEAM_A, total=0),
+        replace(TEAM_A, total=0, per_pod=0),
         "InsufficientCapacity: the pod requests 1 of",
+    ),
+    "more than a card, but not whole cards": (
+        pod({"team-a": 150}),
+        SHARES,
+        "InvalidRequest: 150 % is neither a part of one card nor a number of whole cards; "
+        "set gpu.mps.io/cards to the number of cards and gpu.mps.io/ratio to the percent of each",
+    ),
+    "parts of more cards than a node has": (
+        pod({"team-a": 50}) | {"metadata": {"annotations": {CARDS: "5", RATIO: "10"}}},
+        SHARES,
+        "InsufficientCapacity: the pod requests 10 % of 5 cards of pool team-a, but one node can provide "
+        "at most 4 different cards",
     ),
     "a fraction": (pod({"team-a": "500m"}), TEAM_A, "the request of gpu.deckhouse.io/team-a is 500m"),
     "contradicting annotations": (
@@ -194,6 +207,49 @@ def test_refusals(asked, pool, sentence):
     assert isinstance(decision, Refusal), decision
     assert decision.reason.startswith(sentence)
     assert asked == kept
+
+
+WAITS = {
+    "for cards that are unavailable now": (
+        pod({"team-a": 4}),
+        replace(TEAM_A, total=0, unavailable="of 2 of 2 cards: the agent of its node is silent"),
+        "the pod waits for pool team-a: of 2 of 2 cards: the agent of its node is silent",
+    ),
+    "for more cards": (
+        pod({"team-a": 4}),
+        replace(TEAM_A, total=2),
+        "the pod waits for pool team-a: the pool has 2 of the 4 units now",
+    ),
+    "for cards that are not counted yet": (
+        pod({"team-a": 4}),
+        replace(TEAM_A, total=2, per_pod=None),
+        "the pod waits for pool team-a: the pool has 2 of the 4 units now",
+    ),
+}
+
+
+@pytest.mark.parametrize(("asked", "pool", "warning"), WAITS.values(), ids=WAITS)
+def test_a_pod_waits_with_the_reason_for_what_the_pool_could_give(asked, pool, warning):
+    decision = decide(asked, pool)
+
+    assert isinstance(decision, PoolAdmitted)
+    assert decision.warnings == (warning,)
+
+
+CLEAR_SHARES = {
+    "a part of a card": (pod({"team-a": 50}), SHARES),
+    "whole cards": (pod({"team-a": 300}), SHARES),
+    "parts of cards by annotation": (
+        pod({"team-a": 150}) | {"metadata": {"annotations": {CARDS: "3", RATIO: "50"}}},
+        SHARES,
+    ),
+    "not percent": (pod({"team-a": 150}), AdmissionPool("team-a", total=512, per_pod=512, unit="TimeSlice")),
+}
+
+
+@pytest.mark.parametrize(("asked", "pool"), CLEAR_SHARES.values(), ids=CLEAR_SHARES)
+def test_requests_that_fit_on_one_node(asked, pool):
+    assert isinstance(decide(asked, pool), PoolAdmitted)
 
 
 UNCONCERNED = {
@@ -294,7 +350,7 @@ def test_an_existing_request_id_is_replaced():
 
 
 def test_a_pool_with_unknown_capacity_admits_with_a_warning():
-    decision = decide(pod({"team-a": 100}), replace(TEAM_A, total=None))
+    decision = decide(pod({"team-a": 100}), replace(TEAM_A, total=None, per_pod=None))
 
     assert isinstance(decision, PoolAdmitted)
     assert decision.warnings == (

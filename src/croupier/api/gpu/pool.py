@@ -246,6 +246,9 @@ class PoolCapacity(Wire, frozen=True, kw_only=True):
     """The number of units requested by pods that were admitted recently and are not bound yet."""
     available: Count
     """The number of units left: total - used - booked, and at least zero."""
+    per_pod: Count | None = None
+    """The number of units that one pod can get at most, if all cards and candidates are available. A pod gets
+    all its units on one node."""
     unit: Unit | None = None
     """The unit of these numbers: Card, MIG, TimeSlice or Percent."""
 

@@ -220,9 +220,10 @@ class PoolController:
             return await self._finish_deletion(snapshot, writer)
         outcome = await self._configure(snapshot, outcome, writer)
         lines = pool_snapshot.counted_cards(snapshot)
-        capacity = pool_capacity.count(lines, snapshot.booked)
+        capacity = pool_capacity.count(lines, outcome.sharing.mode, snapshot.booked)
         status = pool_status.status(snapshot, outcome, capacity, self._settings.alarm, now)
-        self._metrics.update(snapshot.name, len(snapshot.cards), _slots(snapshot, lines))
+        counted = pool_capacity.in_unit_of(lines, outcome.sharing.mode)
+        self._metrics.update(snapshot.name, len(snapshot.cards), _slots(snapshot, counted))
         await self._write(snapshot, status)
         await writer.steps(snapshot, outcome.steps)
         if outcome.release:

@@ -1,6 +1,6 @@
 """The inputs of a pool decision: its cards, matches, bookings and the change in progress."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -14,6 +14,8 @@ from croupier.api.gpu.pool import CONFIRMED, PoolAllocation
 from croupier.api.wire import Wire
 from croupier.controllers.pools.node_matches import NodeMatch
 from croupier.core.model.card import LedgerCard
+from croupier.core.model.sharing import Sharing
+from croupier.core.pools import capacity as pool_capacity
 from croupier.core.pools import maintenance
 from croupier.core.pools.capacity import CountedCard
 from croupier.core.pools.sharing_change import PoolFacts, SharingChange
@@ -138,6 +140,16 @@ def encode_change(change: SharingChange, like: PoolAllocation) -> str:
         over=change.over,
     )
     return msgspec.json.encode(wire).decode()
+
+
+def possible_cards(snapshot: PoolSnapshot, sharings: Collection[Sharing]) -> Iterator[tuple[str, int]]:
+    """The node and the most units of every card of the pool and of every candidate, available or not."""
+    for seen in snapshot.cards:
+        fits = convert_pool.mig_capacity(seen.device)
+        yield seen.node, max(pool_capacity.card_units(sharing, fits) for sharing in sharings)
+    for node, claim in (snapshot.claims or {}).items():
+        for _ in claim.candidates:
+            yield node, max(pool_capacity.card_units(sharing, {}) for sharing in sharings)
 
 
 def counted_cards(snapshot: PoolSnapshot) -> Sequence[CountedCard]:

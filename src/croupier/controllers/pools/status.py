@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from croupier.api import meta
-from croupier.api.gpu import convert_pool
+from croupier.api.gpu import convert_node, convert_pool
 from croupier.api.gpu.pool import (
     UNIT_OF_MODE,
     GPUPoolStatus,
@@ -23,9 +23,10 @@ from croupier.api.gpu.pool import (
 from croupier.api.meta import Condition
 from croupier.controllers.pools.condition_events import LOW
 from croupier.controllers.pools.node_matches import NodeMatch
-from croupier.controllers.pools.pool_snapshot import PoolCardView, PoolSnapshot
+from croupier.controllers.pools.pool_snapshot import PoolCardView, PoolSnapshot, possible_cards
 from croupier.controllers.shared import conditions
 from croupier.core.model.condition import DesiredCondition
+from croupier.core.pools import capacity as pool_capacity
 from croupier.core.pools.capacity import Capacity
 from croupier.core.pools.sharing_change import PoolDecision
 
@@ -48,8 +49,9 @@ def status(
 ) -> GPUPoolStatus:
     allocation = convert_pool.allocation_for(outcome.sharing, snapshot.pool.spec.allocation)
     before = snapshot.pool.status.conditions
+    sharings = {outcome.sharing, convert_pool.sharing(snapshot.pool.spec.allocation)}
     desired = (
-        _available(outcome, capacity),
+        _available(snapshot, outcome, capacity),
         _low(capacity, alarm, meta.condition(before, CAPACITY_LOW), now),
         outcome.configured,
         outcome.maintenance,
@@ -63,6 +65,7 @@ def status(
             used=capacity.used,
             booked=capacity.booked,
             available=capacity.available,
+            per_pod=pool_capacity.per_pod(possible_cards(snapshot, sharings)),
             unit=UNIT_OF_MODE[allocation.mode],
         ),
         nodes=_nodes(snapshot)[:MAX_LINES],
@@ -72,15 +75,27 @@ def status(
     )
 
 
-def _available(outcome: PoolDecision, capacity: Capacity) -> DesiredCondition:
+def _available(snapshot: PoolSnapshot, outcome: PoolDecision, capacity: Capacity) -> DesiredCondition:
     """Whether the pool serves at all, independent of the available units."""
     for verdict in (outcome.maintenance, outcome.misconfigured):
         if verdict.holds:
             return DesiredCondition(AVAILABLE, "False", verdict.type, verdict.message)
-    if not capacity.total:
-        return DesiredCondition(AVAILABLE, "False", "NoCapacity", "no card of the pool can be allocated")
+    if not capacity.total and not capacity.uncounted:
+        return DesiredCondition(AVAILABLE, "False", "NoCapacity", _no_capacity(snapshot))
     units = f"{capacity.available} of {capacity.total} units are available"
-    return DesiredCondition(AVAILABLE, "True", "Serving", units)
+    note = f"; {capacity.uncounted}" if capacity.uncounted else ""
+    return DesiredCondition(AVAILABLE, "True", "Serving", f"{units}{note}")
+
+
+def _no_capacity(snapshot: PoolSnapshot) -> str:
+    """Why the pool provides nothing now."""
+    if not snapshot.cards:
+        candidates = _candidates(snapshot)
+        return f"the pool has no cards yet: {candidates[0].reason}" if candidates else "the pool has no cards"
+    reasons = Counter(seen.trouble or convert_node.withheld(seen.device) for seen in snapshot.cards)
+    reason, number = reasons.most_common(1)[0]
+    why = reason or "the ledger does not offer it yet"
+    return f"no card of the pool can be allocated now; of {number} of {len(snapshot.cards)} cards: {why}"
 
 
 def _low(

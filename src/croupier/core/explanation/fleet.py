@@ -225,7 +225,8 @@ def with_sharing(card: ReportedCard, sharing: Sharing) -> ReportedCard:
 def capacity(fleet: Fleet, name: str, nodes: Iterable[tuple[Mapping[str, FleetCard], Ledger]]) -> Capacity:
     """The capacity of a pool, as the pool controller counts it."""
     pool, other = fleet.pools[name], fleet.elsewhere.get(name, Capacity())
-    here = pool_capacity.count(line for cards, ledger in nodes for line in _counted(pool, cards, ledger))
+    lines = (line for cards, ledger in nodes for line in _counted(pool, cards, ledger))
+    here = pool_capacity.count(lines, pool.reported.sharing.mode)
     return Capacity(other.total + here.total, other.used + here.used, pool.booked)
 
 

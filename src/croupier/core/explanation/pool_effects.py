@@ -109,9 +109,8 @@ def shared_capacity(
         return Capacity()
     report = NodeCardReport("node", devices=reports, pools={pool: ReportedPool(sharing)})
     counted = reported_cards.from_report(report).cards
-    return pool_capacity.count(
-        CountedCard(card, serves=card.healthy and not cards[card.id].idle_reason) for card in counted
-    )
+    lines = (CountedCard(card, serves=card.healthy and not cards[card.id].idle_reason) for card in counted)
+    return pool_capacity.count(lines, sharing.mode)
 
 
 def _reshared(card: FleetCard, sharing: Sharing) -> ReportedCard:

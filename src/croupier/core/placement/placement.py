@@ -98,13 +98,14 @@ def _node_requests(ledger: Ledger, want: CardRequestItem) -> list[NodeRequest] |
     if isinstance(want, MigDevices):
         return [NodeRequest(want, MIG)]
     modes = sorted({card.mode for card in ledger.cards if card.pool == want.pool})
-    meanings = [_node_request(want, mode) for mode in modes]
+    meanings = [units_request(want, mode) for mode in modes]
     readable = [demand for demand in meanings if isinstance(demand, NodeRequest)]
     refused = [demand for demand in meanings if isinstance(demand, Refusal)]
     return readable or next(iter(refused), refusal_reasons.no_cards(ledger, want.pool))
 
 
-def _node_request(want: PoolUnits, mode: CardMode) -> NodeRequest | Refusal:
+def units_request(want: PoolUnits, mode: CardMode) -> NodeRequest | Refusal:
+    """What units of a pool mean on cards in this mode."""
     if mode == "Exclusive":
         return NodeRequest(CardShares(want.count, WHOLE_CARD, want.pool), EXCLUSIVE)
     if mode == "MIG":

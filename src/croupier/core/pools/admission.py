@@ -11,7 +11,9 @@ from typing import Any, Final, TypeVar
 
 from croupier.core.jsonpatch import Operation
 from croupier.core.model import name_list
+from croupier.core.model.card_request import WHOLE_CARD, CardRequestItem, CardShares, PoolUnits
 from croupier.core.model.refusal import Refusal
+from croupier.core.placement import placement
 from croupier.core.pods import podspec_view, request_parser
 from croupier.core.pods.podspec_view import PodSpecView
 from croupier.core.pods.request_parser import POOL
@@ -21,6 +23,8 @@ from croupier.core.pools.hints import SchedulingHints
 
 T = TypeVar("T")
 
+PERCENT: Final = "Percent"
+"""The unit of pools in mode MPS."""
 _ACCOUNT: Final = "system:serviceaccount:"
 
 
@@ -48,6 +52,10 @@ class AdmissionPool:
     """Why the pool accepts no new pods, starting with the reason; empty if it does."""
     total: int | None = None
     """The total units of the pool; None before they are counted."""
+    per_pod: int | None = None
+    """The most units that one pod can get when all cards are available; None before they are counted."""
+    unavailable: str = ""
+    """Why the pool provides nothing now; empty if it does."""
     unit: str = ""
     taints: tuple[NodeTaint, ...] = ()
     spread_over: str = ""
@@ -91,16 +99,16 @@ def decide(
     The decision is idempotent for the patched pod.
     """
     try:
-        name, wanted = _requested_pool(_read(pod))
-        if not wanted:
+        name, wanted, request = _requested_pool(_read(pod))
+        if request is None:
             return None
         pool = known(name)
         if pool is None:
             raise _RefusalError(_unknown(name))
-        _check(pool, asker, wanted)
+        _check_open(pool, asker)
+        _check_size(pool, wanted, request)
         hints = SchedulingHints(pool.name, pool.taints, pool.spread_over, request_id)
-        warnings = () if pool.total is not None else (_capacity_unknown(pool),)
-        return PoolAdmitted(name, _unwrap(pool_hints.add(pod, hints)), warnings)
+        return PoolAdmitted(name, _unwrap(pool_hints.add(pod, hints)), _warnings(pool, wanted))
     except _RefusalError as refusal:
         return Refusal(str(refusal))
 
@@ -130,14 +138,14 @@ def _read(pod: Any) -> PodSpecView:
     return _unwrap(podspec_view.read(pod))
 
 
-def _requested_pool(spec: PodSpecView) -> tuple[str, int]:
+def _requested_pool(spec: PodSpecView) -> tuple[str, int, CardRequestItem | None]:
     """The requested pool and units, parsed as the ledger does, so that admission accepts nothing more."""
     total = podspec_view.total(spec)
     if not any(name.startswith(POOL) for name in total):
-        return "", 0
+        return "", 0, None
     wants = _unwrap(request_parser.read(total, spec.annotations))
-    name = next(want.pool for want in wants if want.pool)
-    return name, total[POOL + name].whole
+    request = next(want for want in wants if want.pool)
+    return request.pool, total[POOL + request.pool].whole, request
 
 
 def _unwrap(answer: T | Refusal) -> T:
@@ -146,17 +154,44 @@ def _unwrap(answer: T | Refusal) -> T:
     return answer
 
 
-def _check(pool: AdmissionPool, asker: PodRequester, wanted: int) -> None:
+def _check_open(pool: AdmissionPool, asker: PodRequester) -> None:
     if not admits(pool.access, asker):
         raise _RefusalError(_denied(pool, asker))
     if pool.closed:
         raise _RefusalError(f"{pool.closed}; create the pod again when the pool is open")
-    if pool.total is not None and wanted > pool.total:
-        unit = f" (counted in {pool.unit})" if pool.unit else ""
+
+
+def _check_size(pool: AdmissionPool, wanted: int, request: CardRequestItem) -> None:
+    """Refuse what the pool could never give, and admit what only has to wait."""
+    if pool.unit == PERCENT and isinstance(request, PoolUnits):
+        unclear = placement.units_request(request, PERCENT)
+        if isinstance(unclear, Refusal):
+            raise _RefusalError(f"InvalidRequest: {unclear.reason}")
+    if pool.per_pod is None:
+        return
+    unit = f" (counted in {pool.unit})" if pool.unit else ""
+    if wanted > pool.per_pod:
         raise _RefusalError(
-            f"InsufficientCapacity: the pod requests {wanted} of {POOL}{pool.name}, but the pool has only "
-            f"{pool.total}{unit}; request less, or have cards added to the pool"
+            f"InsufficientCapacity: the pod requests {wanted} of {POOL}{pool.name}, but one node can provide "
+            f"at most {pool.per_pod}{unit}, and a pod gets all its units on one node; request less, or have "
+            "cards added to the pool"
         )
+    cards = pool.per_pod // WHOLE_CARD
+    if pool.unit == PERCENT and isinstance(request, CardShares) and request.cards > cards:
+        raise _RefusalError(
+            f"InsufficientCapacity: the pod requests {request}, but one node can provide at most {cards} "
+            "different cards, and a pod gets all its cards on one node; request fewer cards, or have cards "
+            "added to the pool"
+        )
+
+
+def _warnings(pool: AdmissionPool, wanted: int) -> tuple[str, ...]:
+    if pool.total is None:
+        return (f"the capacity of pool {pool.name} is not known yet; the pod waits until the pool has cards",)
+    if wanted <= pool.total:
+        return ()
+    why = pool.unavailable or f"the pool has {pool.total} of the {wanted} units now"
+    return (f"the pod waits for pool {pool.name}: {why}",)
 
 
 def _denied(pool: AdmissionPool, asker: PodRequester) -> str:
@@ -181,7 +216,3 @@ def _unknown(name: str) -> str:
         f"UnknownPool: GPUPool {name_list.quoted(name)} does not exist, so no node offers {POOL}{name}; "
         "list the pools with `kubectl get gpupools`"
     )
-
-
-def _capacity_unknown(pool: AdmissionPool) -> str:
-    return f"the capacity of pool {pool.name} is not known yet; the pod waits until the pool has cards"
