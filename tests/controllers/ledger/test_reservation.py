@@ -229,10 +229,16 @@ async def test_a_reservation_loses_cards_that_are_gone(office):
         await office.uses([0, 0])
         await office.becomes("moves", "Reserved", "50 % of card node-2-2")
         assert before.status.cards[0].id == "node-2-0"
+        await until_async(lambda: _told_twice(office, "moves"), "an Event about the other cards")
+        assert office.metric("reservations_total") == 2
 
         await office.card("node-1", 0)
         await office.sync("node-1", node_1_0=True)
         await office.becomes("fails", "Reserved")
+
+
+async def _told_twice(office: ReservationEnv, name: str) -> bool:
+    return (await office.events(name)).count("Reserved") == 2
 
 
 async def test_a_pod_keeps_cards_that_are_gone(office):

@@ -169,7 +169,7 @@ class ReservationController:
             asked,
             pods={name: view for name in names if (view := self._pod(name)) is not None},
             exists=self._sources.nodes.store.named(node) is not None,
-            expected=reported_cards.are_expected(self._view.report(node)),
+            expected=not (ledger and ledger.cards) and reported_cards.are_expected(self._view.report(node)),
             rivals=self._rivals(node, asked),
         )
         over, unseen = reservation.ended_holders(ledger, scene.pods)
@@ -250,15 +250,19 @@ class ReservationController:
         except NotFound:
             return
         before = wire.read(found, self._settings.clock.now())
-        if (outcome.phase, outcome.reason) != (before.last_status.phase, before.last_status.reason):
-            self._announce(found, outcome, before)
+        decided = (outcome.phase, outcome.reason) != (before.last_status.phase, before.last_status.reason)
+        if decided or status.cards != found.status.cards:
+            self._announce(found, outcome, before, moved=status.cards != found.status.cards)
 
-    def _announce(self, found: Reservation, outcome: ReservationOutcome, before: ReservationRequest) -> None:
-        if outcome.phase == before.last_status.phase == "Reserved":
-            return  # only the pod was bound; the grant is the same
+    def _announce(
+        self, found: Reservation, outcome: ReservationOutcome, before: ReservationRequest, *, moved: bool
+    ) -> None:
         if outcome.phase == "Pending":
             return  # nothing was decided
-        if outcome.phase == "Reserved":
+        kept = outcome.phase == before.last_status.phase == "Reserved"
+        if kept and not moved:
+            return  # only the pod was bound
+        if outcome.phase == "Reserved" and not kept:
             self._outcomes.granted()
         if outcome.phase == "Failed":
             self._outcomes.failed(outcome.reason)

@@ -72,7 +72,7 @@ PHASE_CHANGES: Final[Mapping[ReservationPhase, Mapping[ReservationPhase, str]]] 
         "Released": "it expired before a pod was bound",
     },
     "Reserved": {
-        "Reserved": "its pod was bound",
+        "Reserved": "its pod was bound, or it got other cards for those that are gone",
         "Failed": "the node or its cards do not exist any more, or its pod is bound to another node",
         "Released": "its pod ended, or it expired before a pod was bound",
     },
@@ -137,7 +137,7 @@ class ReservationInputs:
     exists: bool = True
     """The Node object exists."""
     expected: bool = False
-    """The node has cards, also if its ledger has none yet."""
+    """The node has cards that its ledger does not have yet."""
     lost: frozenset[str] = frozenset()
     """Cards of the ledger that do not exist on the node any more, confirmed."""
     over: frozenset[str] = frozenset()
@@ -227,12 +227,10 @@ def reservations_of_ended_pods(
 
 def cards_without_pod(ledger: Ledger | None) -> frozenset[str]:
     """The cards that Reservations hold for pods that do not use them yet."""
-    waiting = [
-        holder
-        for holder in (ledger.reservations if ledger is not None else ())
-        if not holder_names.uid(holder)
-    ]
-    return frozenset(part.card for holder in waiting if ledger for part in ledger.grant(holder))
+    if ledger is None:
+        return frozenset()
+    waiting = (holder for holder in ledger.reservations if not holder_names.uid(holder))
+    return frozenset(part.card for holder in waiting for part in ledger.grant(holder))
 
 
 def unknown_reservations(
