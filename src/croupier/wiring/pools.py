@@ -97,7 +97,7 @@ class _PoolGroup:
     def _idle(self, api: Client) -> IdleCardController:
         seen = self._informers
         sources = idle.IdleCardInformers(seen.devices, seen.pools, seen.pods, self._ledgers)
-        options = idle.IdleCardOptions(metrics=self._group.metrics(idle.NAME))
+        options = idle.IdleCardOptions(clock=self._clock, metrics=self._group.metrics(idle.NAME))
         return IdleCardController(sources, api, recorder=self.recorders.of(POOL), options=options)
 
     def _pools(self, bookings: Bookings) -> pool.PoolInformers:
