@@ -19,6 +19,7 @@ from bench.figures import OURS, Figure
 from bench.subject_process import SubjectProcess
 from bench.subjects.filtering import Task
 from croupier.api.mps.allocation import CARDS, MARK, RATIO
+from croupier.core.pods.request_parser import PERCENT
 from croupier_lab.controlplane import API_COMPONENTS
 from croupier_lab.lifecycle import LabPlan
 
@@ -91,6 +92,7 @@ def question(number: int, nodes: int) -> bytes:
     del pod["spec"]["nodeName"]
     for container in pod["spec"]["containers"]:
         container["resources"] = {"limits": {MARK: "1", "cpu": "2"}}
+    pod["spec"]["containers"][0]["resources"]["limits"][PERCENT] = "30"
     names = [f"gpu-worker-{node}" for node in range(nodes)]
     return msgspec.json.encode({"Pod": pod, "Nodes": None, "NodeNames": names})
 

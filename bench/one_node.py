@@ -8,6 +8,7 @@ from bench.env import BenchEnv
 from bench.figures import OURS, Figure
 from bench.place import STOCK
 from croupier.api.mps.allocation import CARDS, MARK, RATIO
+from croupier.core.pods.request_parser import PERCENT
 from croupier.capacity.manager import CapacityManagerKind
 
 NODE = "node-1"
@@ -36,7 +37,7 @@ async def onto_one_node(on: BenchEnv) -> list[Figure]:
 
 def pod(number: int, *, shared: bool) -> dict[str, Any]:
     annotations = {CARDS: "1", RATIO: "20"} if shared else {}
-    limits = {MARK: "1"} if shared else {}
+    limits = {MARK: "1", PERCENT: "20"} if shared else {}
     return {
         "metadata": {"name": f"pod-{number}", "annotations": annotations},
         "spec": {

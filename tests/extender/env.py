@@ -21,6 +21,7 @@ from croupier.capacity.manager import CapacityManager
 from croupier.core.ledger.ledger import Ledger
 from croupier.core.model.card import Grant, LedgerCard
 from croupier.core.model.card_name import indexed_id
+from croupier.core.pods.request_parser import PERCENT
 from croupier.extender.server import Extender, ExtenderDependencies
 from croupier.extender.service import ExtenderOptions
 from croupier.kube.client.api_client import EVERYTHING, Client, DeleteOptions, Selection
@@ -195,6 +196,8 @@ def manifest(
     limits = {"nvidia.com/gpu": str(gpus)} if gpus else {}
     if marked:
         limits[allocation.MARK] = "1"
+    if (cards or "1").isdigit() and (ratio or "100").isdigit() and (cards or ratio):
+        limits[PERCENT] = str(int(cards or "1") * int(ratio or "100"))
     if lacks:
         limits[lacks] = "1"
     container = {"name": "main", "image": "any", "resources": {"limits": limits}}

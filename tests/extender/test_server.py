@@ -52,7 +52,13 @@ async def web() -> AsyncIterator[aiohttp.ClientSession]:
 
 
 def question(*nodes: str, ratio: str = "50") -> dict[str, object]:
-    annotated = {**POD, "metadata": {**METADATA, "annotations": {"gpu.mps.io/ratio": ratio}}}
+    limits = {"gpu.mps.io/percent": ratio.removesuffix("%")}
+    spec = {"containers": [{"name": "main", "resources": {"limits": limits}}]}
+    annotated = {
+        **POD,
+        "metadata": {**METADATA, "annotations": {"gpu.mps.io/ratio": ratio}},
+        "spec": spec,
+    }
     return {"Pod": annotated, "NodeNames": list(nodes)}
 
 

@@ -24,7 +24,7 @@ CARDS, PERCENT = 2, 60
 
 
 def pod_manifest(name: str = POD, cards: int = CARDS, percent: int = PERCENT) -> Raw:
-    limits = {"gpu.mps.io/ledger": "1"}
+    limits = {"gpu.mps.io/ledger": "1", "gpu.mps.io/percent": str(cards * percent)}
     return {
         "metadata": {
             "name": name,

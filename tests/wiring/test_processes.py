@@ -58,7 +58,7 @@ class ProcessEnv:
 
     def ask(self, name: str, *, cards: int = 1, ratio: int = 100) -> None:
         annotations = {"gpu.mps.io/cards": str(cards), "gpu.mps.io/ratio": str(ratio)}
-        limits = {"gpu.mps.io/ledger": "1"}
+        limits = {"gpu.mps.io/ledger": "1", "gpu.mps.io/percent": str(cards * ratio)}
         pod = {
             "apiVersion": "v1",
             "kind": "Pod",

@@ -12,6 +12,7 @@ from croupier.admission.review import AdmissionRequest, AdmissionVerdict
 from croupier.api.core_v1 import MIRROR
 from croupier.api.gpu import GPUPool
 from croupier.api.gpu.pool import UNIT_OF_MODE
+from croupier.core.model import sharing
 from croupier.core.model.refusal import Refusal
 from croupier.core.placement.card_selection import Strategy
 from croupier.core.pods.scheduler_filters import NodeTaint
@@ -92,6 +93,9 @@ def pool_facts(pool: GPUPool, defaults: PoolDefaults = DEFAULTS) -> AdmissionPoo
             "",
         ),
         unit=(capacity.unit if capacity is not None else None) or UNIT_OF_MODE[spec.allocation.mode],
+        modes=tuple(
+            {sharing.card_mode(one.mode): None for one in (status.allocation, spec.allocation) if one}
+        ),
         taints=tuple(NodeTaint(taint.key, taint.effect, taint.value) for taint in scheduling.taints),
         spread_over=(scheduling.topology_key or defaults.topology_key) if strategy == "Spread" else "",
     )

@@ -10,8 +10,10 @@ import yaml
 
 from croupier.api import convert_pod
 from croupier.api.core_v1 import Pod
+from croupier.core import jsonpatch
 from croupier.core.model.pod_view import PodView
 from croupier.core.model.refusal import Refusal
+from croupier.core.pods import ledger_resource, podspec_view
 from croupier.kube.client import codec
 from croupier.kube.client.errors import Undecodable
 
@@ -34,13 +36,24 @@ def pod(text: str, namespace: str | None = None) -> Pod | Refusal:
 
 
 def decode(data: dict[str, Any], namespace: str | None = None) -> Pod | Refusal:
-    """The Pod from plain data with `metadata` and `spec`."""
+    """The Pod from plain data with `metadata` and `spec`, with its annotations converted as at admission."""
     meta = {"name": "pod", **data["metadata"], "uid": "what-if"}
     meta["namespace"] = namespace or meta.get("namespace") or "default"
+    converted = _with_percent({"metadata": meta, "spec": _quantities(data["spec"])})
+    if isinstance(converted, Refusal):
+        return converted
     try:
-        return codec.decode(Pod, msgspec.json.encode({"metadata": meta, "spec": _quantities(data["spec"])}))
+        return codec.decode(Pod, msgspec.json.encode(converted))
     except (Undecodable, msgspec.MsgspecError, TypeError, ValueError) as error:
         return Refusal(f"not a valid pod: {error}")
+
+
+def _with_percent(data: dict[str, Any]) -> Any | Refusal:
+    spec = podspec_view.read(data)
+    if isinstance(spec, Refusal):
+        return Refusal(f"not a valid pod: {spec}")
+    added = ledger_resource.add_percent(spec)
+    return added if isinstance(added, Refusal) else jsonpatch.apply(data, added)
 
 
 def schedulable(source: Pod) -> PodView | Refusal:

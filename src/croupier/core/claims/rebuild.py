@@ -5,6 +5,7 @@ Reservations. Pods that another scheduler bound have neither but use cards as we
 findings; no record can overcommit a card, and a pod's annotation can never claim more than the pod requests.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -94,20 +95,44 @@ def allocated_grant(pod: PodView, names: CardNames, reservation_hold: Reservatio
     """The pod's allocation with current card names, if it is trustworthy.
 
     Every user who may create a bound pod can write an allocation into it. The allocation counts if the pod
-    requests at least that much, or if the pod has a Reservation. Slots of placeholder cards that no longer
-    exist are ignored.
+    requests at least that much, or if its Reservation holds that much. Slots of placeholder cards that no
+    longer exist are ignored.
     """
-    if reservation_hold is None and not is_plausible(pod.grant, pod.wants):
-        return ()
-    if reservation_hold is not None and not pod.grant:
-        return sync_cards.translate(reservation_hold.grant, names)
+    reserved = reservation_hold.grant if reservation_hold is not None else ()
+    if not pod.grant and reserved:
+        return sync_cards.translate(reserved, names)
+    if not is_plausible(pod.grant, pod.wants, names.cards) and not _is_no_larger(pod.grant, reserved):
+        return sync_cards.translate(reserved, names)
     grant = sync_cards.translate(pod.grant, names, pod.indexes)
     gone = (part.card for part in grant if part.card not in names.cards)
     return () if any(reported_cards.is_placeholder(names.node, card) for card in gone) else grant
 
 
-def is_plausible(grant: Grant, wants: CardRequest) -> bool:
-    """Whether the grant is not larger than the request `wants`."""
+def is_plausible(grant: Grant, wants: CardRequest, cards: Mapping[str, LedgerCard]) -> bool:
+    """Whether the grant is not larger than the request `wants`.
+
+    Units of a pool are counted as the pool's `cards` count them. On a card that is not known, or has left the
+    pool, a unit may be a whole card.
+    """
+    return _within_units(grant, wants, cards) and _within_totals(grant, wants)
+
+
+def _is_no_larger(grant: Grant, reserved: Grant) -> bool:
+    """A Reservation holds the same share of each of its cards."""
+    most = max((part.share for part in reserved), default=0)
+    return len(grant) <= len(reserved) and all(part.share <= most and not part.slots for part in grant)
+
+
+def _within_units(grant: Grant, wants: CardRequest, cards: Mapping[str, LedgerCard]) -> bool:
+    left = Counter({item.pool: item.count for item in wants if isinstance(item, PoolUnits)})
+    for part in grant:
+        card = cards.get(part.card)
+        if card is not None and card.pool in left:
+            left[card.pool] -= card.units(part)
+    return all(count >= 0 for count in left.values())
+
+
+def _within_totals(grant: Grant, wants: CardRequest) -> bool:
     units = sum(item.count for item in wants if isinstance(item, PoolUnits))
     cards = sum(item.cards for item in wants if isinstance(item, CardShares)) + units
     percent = (

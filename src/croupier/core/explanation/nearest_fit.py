@@ -40,6 +40,8 @@ def shortfall(ledger: Ledger, wants: CardRequest) -> int:
 
 
 def _shortfall(ledger: Ledger, want: CardRequestItem) -> int:
+    if isinstance(want, PoolUnits) and want.spread is not None:
+        want = want.spread
     if isinstance(want, CardShares):
         free = _shares(ledger, want.pool)[: want.cards]
         missing = want.cards - len(free)
@@ -92,6 +94,8 @@ def smaller_requests(
 
 
 def _smaller_items(ledgers: Mapping[str, Ledger], want: CardRequestItem) -> list[CardRequestItem]:
+    if isinstance(want, PoolUnits) and want.spread is not None:
+        want = want.spread
     if isinstance(want, CardShares):
         return _smaller_shares(ledgers, want)
     most = max((_devices(ledger, want) for ledger in ledgers.values()), default=0)

@@ -18,7 +18,7 @@ class CardNames:
     """Translates old card names to those of the current report."""
 
     node: str
-    cards: frozenset[str]
+    cards: Mapping[str, LedgerCard]
     by_index: Mapping[int, str]
     indexed: Mapping[str, int]
 
@@ -35,7 +35,7 @@ def card_names(node: str, cards: Iterable[LedgerCard]) -> CardNames:
     listed = sorted(cards, key=LedgerCard.order, reverse=True)
     return CardNames(
         node=node,
-        cards=frozenset(card.id for card in listed),
+        cards={card.id: card for card in listed},
         by_index={card.index: card.id for card in listed if not reported_cards.is_placeholder(node, card.id)},
         indexed=reported_cards.indexed_names(node),
     )

@@ -39,7 +39,7 @@ def _matches_units(pieces: list[tuple[LedgerCard, CardGrant]], units: Counter[st
     held: Counter[str] = Counter()
     for card, part in pieces:
         if card.pool in units:
-            held[card.pool] += 1 if card.mode == "Exclusive" else part.share + len(part.slots)
+            held[card.pool] += card.units(part)
     return held == units
 
 

@@ -71,6 +71,10 @@ class LedgerCard:
     def holds(self, holder: str) -> bool:
         return holder in self.holders or any(slot.holder == holder for slot in self.slots)
 
+    def units(self, part: "CardGrant") -> int:
+        """The units of its pool that this part of the card is: what a request for it is charged."""
+        return 1 if self.mode == "Exclusive" else part.share + len(part.slots)
+
 
 @dataclass(frozen=True, slots=True)
 class CardGrant:

@@ -39,13 +39,18 @@ class MigDevices:
 
 @dataclass(frozen=True, slots=True)
 class PoolUnits:
-    """`count` units of a pool: cards, percent, MIG devices or time slices, depending on the pool's mode."""
+    """`count` units of a pool: cards, percent, MIG devices or time slices, depending on the pool's mode.
+
+    The count is what quotas are charged, and the grant is computed from it. `spread` is how the annotations
+    divide it over cards; it never changes the amount.
+    """
 
     pool: str
     count: int
+    spread: CardShares | None = None
 
     def __str__(self) -> str:
-        return f"{self.count} of pool {self.pool}"
+        return f"{self.count} of pool {self.pool}" if self.spread is None else f"{self.spread}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from croupier.core.model import mig
+from croupier.core.model.card import CardMode
 
 PoolMode: TypeAlias = Literal["Exclusive", "MIG", "TimeSlice", "MPS"]
 
@@ -27,6 +28,11 @@ class Sharing:
         if self.mode == "MIG":
             return f"MIG {self.profile or mig.layout_text(mig.canonical(self.layout))}"
         return f"TimeSlice with {self.slices} slices" if self.mode == "TimeSlice" else self.mode
+
+
+def card_mode(mode: PoolMode) -> CardMode:
+    """The mode of the cards of a pool in the ledger."""
+    return "Percent" if mode == "MPS" else mode
 
 
 @dataclass(frozen=True, slots=True)

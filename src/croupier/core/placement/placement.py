@@ -11,9 +11,8 @@ from itertools import product
 
 from croupier.core.ledger import ledger as ledger_ops
 from croupier.core.ledger.ledger import HoldTerms, Ledger
-from croupier.core.model.card import CardGrant, CardMode, Grant, LedgerCard
+from croupier.core.model.card import CardGrant, Grant, LedgerCard
 from croupier.core.model.card_request import (
-    WHOLE_CARD,
     CardRequest,
     CardRequestItem,
     CardShares,
@@ -21,10 +20,11 @@ from croupier.core.model.card_request import (
     PoolUnits,
     TimeSlices,
 )
-from croupier.core.model.node_request import EXCLUSIVE, MIG, PERCENT, TIME_SLICE, WHOLE_OR_PART, NodeRequest
+from croupier.core.model.node_request import MIG, WHOLE_OR_PART, NodeRequest
 from croupier.core.model.refusal import Refusal
 from croupier.core.placement import card_selection, refusal_reasons
 from croupier.core.placement.card_selection import Rank, Strategy
+from croupier.core.pods import pool_units
 
 __all__ = ["PlacementPlan", "Rank", "Strategy", "choose", "plan", "rank"]
 
@@ -75,12 +75,14 @@ def _interpretations(ledger: Ledger, wants: CardRequest) -> Iterable[tuple[NodeR
 
 
 def _merged(wants: CardRequest) -> CardRequest:
-    """Units of the same pool are added up."""
+    """Units of the same pool are added up, unless annotations divide them over cards."""
     units: dict[str, int] = {}
+    others = []
     for want in wants:
-        if isinstance(want, PoolUnits):
+        if isinstance(want, PoolUnits) and want.spread is None:
             units[want.pool] = units.get(want.pool, 0) + want.count
-    others = (want for want in wants if not isinstance(want, PoolUnits))
+        else:
+            others.append(want)
     return *others, *(PoolUnits(pool, count) for pool, count in units.items())
 
 
@@ -98,25 +100,10 @@ def _node_requests(ledger: Ledger, want: CardRequestItem) -> list[NodeRequest] |
     if isinstance(want, MigDevices):
         return [NodeRequest(want, MIG)]
     modes = sorted({card.mode for card in ledger.cards if card.pool == want.pool})
-    meanings = [units_request(want, mode) for mode in modes]
+    meanings = [pool_units.interpret(want, mode) for mode in modes]
     readable = [demand for demand in meanings if isinstance(demand, NodeRequest)]
     refused = [demand for demand in meanings if isinstance(demand, Refusal)]
     return readable or next(iter(refused), refusal_reasons.no_cards(ledger, want.pool))
-
-
-def units_request(want: PoolUnits, mode: CardMode) -> NodeRequest | Refusal:
-    """What units of a pool mean on cards in this mode."""
-    if mode == "Exclusive":
-        return NodeRequest(CardShares(want.count, WHOLE_CARD, want.pool), EXCLUSIVE)
-    if mode == "MIG":
-        return NodeRequest(MigDevices("", want.count, want.pool), MIG)
-    if mode == "TimeSlice":
-        return NodeRequest(TimeSlices(want.count, want.pool), TIME_SLICE)
-    if want.count <= WHOLE_CARD:
-        return NodeRequest(CardShares(1, want.count, want.pool), PERCENT)
-    if want.count % WHOLE_CARD == 0:
-        return NodeRequest(CardShares(want.count // WHOLE_CARD, WHOLE_CARD, want.pool), PERCENT)
-    return refusal_reasons.ambiguous_percent(want)
 
 
 def _place_all(

@@ -14,19 +14,11 @@ from croupier.core.model.card_request import (
     WHOLE_CARD,
     CardShares,
     MigDevices,
-    PoolUnits,
     TimeSlices,
     of_pool,
 )
 from croupier.core.model.node_request import NodeRequest
 from croupier.core.model.refusal import Refusal
-
-
-def ambiguous_percent(want: PoolUnits) -> Refusal:
-    return Refusal(
-        f"{want.count} % is neither a part of one card nor a number of whole cards;"
-        " set gpu.mps.io/cards to the number of cards and gpu.mps.io/ratio to the percent of each"
-    )
 
 
 def no_cards(ledger: Ledger, pool: str) -> Refusal:

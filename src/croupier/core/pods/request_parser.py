@@ -73,14 +73,36 @@ def mig_resource(profile: str) -> str:
     return MIG + profile.replace("+", ".")
 
 
-def read(requests: Amounts, annotations: Mapping[str, str]) -> CardRequest | Refusal:
-    """The card request in a fixed order; empty if the pod requests no cards."""
+def read(
+    requests: Amounts, annotations: Mapping[str, str], *, converted: bool = False
+) -> CardRequest | Refusal:
+    """The card request in a fixed order; empty if the pod requests no cards.
+
+    With `converted`, annotations without the request that admission makes of them are refused: quotas would
+    be charged nothing.
+    """
     try:
         counts = _counts(requests)
+        annotated = _annotated(annotations)
         whole: CardRequest = (CardShares(counts[GPU]),) if GPU in counts else ()
-        return (*whole, *_slots(counts), *_shared(counts, _annotated(annotations)))
+        shared = _shared(counts, annotated)
+        if converted and annotated is not None and shared and not _is_charged(counts):
+            raise _InvalidRequestError(_not_converted(annotated))
+        return (*whole, *_slots(counts), *shared)
     except _InvalidRequestError as unreadable:
         return Refusal(str(unreadable))
+
+
+def _is_charged(counts: Mapping[str, int]) -> bool:
+    return PERCENT in counts or any(name.startswith(POOL) for name in counts)
+
+
+def _not_converted(annotated: _Annotated) -> str:
+    return (
+        f"the annotations say {annotated} = {annotated.total}, but the pod does not request {PERCENT}, which "
+        f"quotas are charged: create it again when croupier webhook runs, or request {annotated.total} of "
+        f"{PERCENT} yourself"
+    )
 
 
 def _counts(requests: Amounts) -> dict[str, int]:
@@ -147,7 +169,7 @@ def _shared(counts: Mapping[str, int], annotated: _Annotated | None) -> CardRequ
 
 
 def _of_pool(pool: str, count: int, annotated: _Annotated | None) -> CardRequestItem:
-    """A pool counts in percent or in whole cards; the annotations must match the count."""
+    """A pool counts in percent or in whole cards; the annotations must match the count in one of them."""
     if annotated is None:
         return PoolUnits(pool, count)
     as_cards = annotated.cards if annotated.percent == WHOLE_CARD else None
@@ -156,7 +178,7 @@ def _of_pool(pool: str, count: int, annotated: _Annotated | None) -> CardRequest
             f"the pod asks for {count} of {POOL}{pool}, but its annotations say "
             f"{annotated} = {annotated.total}; they must agree"
         )
-    return CardShares(annotated.cards, annotated.percent, pool)
+    return PoolUnits(pool, count, CardShares(annotated.cards, annotated.percent, pool))
 
 
 def _without_pool(percent: int, annotated: _Annotated | None) -> CardRequest:

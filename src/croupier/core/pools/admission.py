@@ -1,8 +1,9 @@
 """Decides whether a pod may use the pool it requests, and adds the scheduling hints of that pool.
 
 The checks in order: the pod requests one pool, the pool exists, the pod has access, the pool is open, the
-pool is large enough, and the scheduling constraints of the pod allow nodes of the pool. The first failed
-check denies the pod with one sentence that starts with the reason.
+pool can give exactly what the pod is charged, the pool is large enough, and the scheduling constraints of the
+pod allow nodes of the pool. The first failed check denies the pod with one sentence that starts with the
+reason.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,10 +12,10 @@ from typing import Any, Final, TypeVar
 
 from croupier.core.jsonpatch import Operation
 from croupier.core.model import name_list
-from croupier.core.model.card_request import WHOLE_CARD, CardRequestItem, CardShares, PoolUnits
+from croupier.core.model.card import CardMode
+from croupier.core.model.card_request import WHOLE_CARD, PoolUnits
 from croupier.core.model.refusal import Refusal
-from croupier.core.placement import placement
-from croupier.core.pods import podspec_view, request_parser
+from croupier.core.pods import podspec_view, pool_units, request_parser
 from croupier.core.pods.podspec_view import PodSpecView
 from croupier.core.pods.request_parser import POOL
 from croupier.core.pods.scheduler_filters import NodeTaint
@@ -57,6 +58,8 @@ class AdmissionPool:
     unavailable: str = ""
     """Why the pool provides nothing now; empty if it does."""
     unit: str = ""
+    modes: tuple[CardMode, ...] = ()
+    """How its cards count; two while the pool changes from one to the other."""
     taints: tuple[NodeTaint, ...] = ()
     spread_over: str = ""
     """The node label over which pods are spread; empty for no spreading."""
@@ -99,16 +102,17 @@ def decide(
     The decision is idempotent for the patched pod.
     """
     try:
-        name, wanted, request = _requested_pool(_read(pod))
-        if request is None:
+        wanted = _requested_units(_read(pod))
+        if wanted is None:
             return None
+        name = wanted.pool
         pool = known(name)
         if pool is None:
             raise _RefusalError(_unknown(name))
         _check_open(pool, asker)
-        _check_size(pool, wanted, request)
+        _check_size(pool, wanted)
         hints = SchedulingHints(pool.name, pool.taints, pool.spread_over, request_id)
-        return PoolAdmitted(name, _unwrap(pool_hints.add(pod, hints)), _warnings(pool, wanted))
+        return PoolAdmitted(name, _unwrap(pool_hints.add(pod, hints)), _warnings(pool, wanted.count))
     except _RefusalError as refusal:
         return Refusal(str(refusal))
 
@@ -138,14 +142,13 @@ def _read(pod: Any) -> PodSpecView:
     return _unwrap(podspec_view.read(pod))
 
 
-def _requested_pool(spec: PodSpecView) -> tuple[str, int, CardRequestItem | None]:
-    """The requested pool and units, parsed as the ledger does, so that admission accepts nothing more."""
+def _requested_units(spec: PodSpecView) -> PoolUnits | None:
+    """The requested units, parsed as the ledger does, so that admission accepts nothing more."""
     total = podspec_view.total(spec)
     if not any(name.startswith(POOL) for name in total):
-        return "", 0, None
+        return None
     wants = _unwrap(request_parser.read(total, spec.annotations))
-    request = next(want for want in wants if want.pool)
-    return request.pool, total[POOL + request.pool].whole, request
+    return next(want for want in wants if isinstance(want, PoolUnits))
 
 
 def _unwrap(answer: T | Refusal) -> T:
@@ -161,25 +164,22 @@ def _check_open(pool: AdmissionPool, asker: PodRequester) -> None:
         raise _RefusalError(f"{pool.closed}; create the pod again when the pool is open")
 
 
-def _check_size(pool: AdmissionPool, wanted: int, request: CardRequestItem) -> None:
+def _check_size(pool: AdmissionPool, wanted: PoolUnits) -> None:
     """Refuse what the pool could never give, and admit what only has to wait."""
-    if pool.unit == PERCENT and isinstance(request, PoolUnits):
-        unclear = placement.units_request(request, PERCENT)
-        if isinstance(unclear, Refusal):
-            raise _RefusalError(f"InvalidRequest: {unclear.reason}")
+    _check_meaning(pool, wanted)
     if pool.per_pod is None:
         return
     unit = f" (counted in {pool.unit})" if pool.unit else ""
-    if wanted > pool.per_pod:
+    if wanted.count > pool.per_pod:
         raise _RefusalError(
-            f"InsufficientCapacity: the pod requests {wanted} of {POOL}{pool.name}, but one node can provide "
-            f"at most {pool.per_pod}{unit}, and a pod gets all its units on one node; request less, or have "
-            "cards added to the pool"
+            f"InsufficientCapacity: the pod requests {wanted.count} of {POOL}{pool.name}, but one node can "
+            f"provide at most {pool.per_pod}{unit}, and a pod gets all its units on one node; request less, or "
+            "have cards added to the pool"
         )
     cards = pool.per_pod // WHOLE_CARD
-    if pool.unit == PERCENT and isinstance(request, CardShares) and request.cards > cards:
+    if pool.unit == PERCENT and wanted.spread is not None and wanted.spread.cards > cards:
         raise _RefusalError(
-            f"InsufficientCapacity: the pod requests {request}, but one node can provide at most {cards} "
+            f"InsufficientCapacity: the pod requests {wanted.spread}, but one node can provide at most {cards} "
             "different cards, and a pod gets all its cards on one node; request fewer cards, or have cards "
             "added to the pool"
         )
@@ -192,6 +192,14 @@ def _warnings(pool: AdmissionPool, wanted: int) -> tuple[str, ...]:
         return ()
     why = pool.unavailable or f"the pool has {pool.total} of the {wanted} units now"
     return (f"the pod waits for pool {pool.name}: {why}",)
+
+
+def _check_meaning(pool: AdmissionPool, wanted: PoolUnits) -> None:
+    """What the pod would get is what it is charged, in one of the modes of the pool."""
+    meanings = [pool_units.interpret(wanted, mode) for mode in pool.modes]
+    refused = [meaning for meaning in meanings if isinstance(meaning, Refusal)]
+    if refused and len(refused) == len(meanings):
+        raise _RefusalError(f"InvalidRequest: {refused[0].reason}")
 
 
 def _denied(pool: AdmissionPool, asker: PodRequester) -> str:
