@@ -284,7 +284,7 @@ def test_the_extender_reads_the_intended_request(world):
     if not verdict.allowed or verdict.fallbacks:
         return
 
-    before = convert_pod.view(_decoded(asked))
+    before = convert_pod.view(_decoded({**asked, "spec": {**asked["spec"], "nodeName": "placed"}}))
     after = convert_pod.view(_decoded(jsonpatch.apply(asked, verdict.operations)))
 
     assert (after.wants, after.trouble) == (before.wants, before.trouble)

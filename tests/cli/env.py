@@ -107,6 +107,8 @@ def pod(
     """A pod that stays pending; annotations are named by the last part of their key."""
     limits = {"gpu.mps.io/ledger": "1"} if marked else {}
     limits |= {"nvidia.com/gpu": str(gpus)} if gpus else {}
+    if (ratio := annotations.get("ratio", "")).isdigit():
+        limits["gpu.mps.io/percent"] = str(int(annotations.get("cards", "1")) * int(ratio))
     full_annotations = {f"gpu.mps.io/{key}": value for key, value in annotations.items()}
     return {
         "apiVersion": "v1",

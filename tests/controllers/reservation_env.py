@@ -10,15 +10,22 @@ from prometheus_client import CollectorRegistry
 
 from croupier.api import kinds
 from croupier.api.mps import Reservation
+from croupier.api.quotas import RESOURCE_QUOTAS
+from croupier.api.scheduling_v1 import PRIORITY_CLASSES
 from croupier.capacity.cluster_view import ClusterView, LedgerInformers
 from croupier.capacity.crd import CRDCapacityManager
 from croupier.capacity.in_memory import InMemoryCapacityManager
 from croupier.capacity.manager import CapacityManager
 from croupier.controllers.ledger.reservation import (
     ReservationController,
+    ReservationInformers,
+    ReservationOptions,
+)
+    ReservationController,
     ReservationOptions,
 )
 from croupier.controllers.ledger.reservation_metrics import ReservationMetrics
+from croupier.core.claims.budget import UNLIMITED, ReservationLimits
 from croupier.core.ledger.ledger import Ledger
 from croupier.core.model.card import LedgerCard
 from croupier.kube.client.api_client import Client, Selection
@@ -39,6 +46,7 @@ class ReservationEnv:
     manager: CapacityManager
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     card_loss_delay: float = 2.0
+    limits: ReservationLimits = UNLIMITED
 
     async def open(self, node: str, cards: int = 2) -> None:
         """A node with cards, and its ledger."""
@@ -145,22 +153,32 @@ class ReservationEnv:
         async with contextlib.AsyncExitStack() as stack:
             chosen = Selection(self.namespace)
             reservations = await stack.enter_async_context(watched(self.api, kinds.RESERVATIONS, chosen))
-            sources = LedgerInformers(
+            bound, pending = (
+                Selection(self.namespace, fields=fields) for fields in ("spec.nodeName!=", "spec.nodeName=")
+            )
+            seen = LedgerInformers(
                 reservations=reservations,
-                pods=await stack.enter_async_context(watched(self.api, kinds.PODS, chosen)),
+                pods=await stack.enter_async_context(watched(self.api, kinds.PODS, bound)),
                 nodes=await stack.enter_async_context(watched(self.api, kinds.NODES)),
                 devices=await stack.enter_async_context(watched(self.api, kinds.GPU_DEVICES)),
                 pools=await stack.enter_async_context(watched(self.api, kinds.GPU_POOLS)),
                 inventories=await stack.enter_async_context(watched(self.api, kinds.GPU_NODE_INVENTORIES)),
             )
+            sources = ReservationInformers(
+                ClusterView(seen),
+                await stack.enter_async_context(watched(self.api, kinds.PODS, pending)),
+                await stack.enter_async_context(watched(self.api, RESOURCE_QUOTAS, chosen)),
+                await stack.enter_async_context(watched(self.api, PRIORITY_CLASSES, Selection())),
+            )
             self.registry = CollectorRegistry()
             settings = ReservationOptions(
                 outcomes=ReservationMetrics(self.registry, reservations.store),
+                limits=lambda: self.limits,
                 card_loss_delay=self.card_loss_delay,
             )
             recorder = EventRecorder(self.api, "reservation-controller")
             made = ReservationController(
-                ClusterView(sources), self.api, manager=self.manager, recorder=recorder, settings=settings
+                sources, self.api, manager=self.manager, recorder=recorder, settings=settings
             )
             await stack.enter_async_context(running(recorder.run(asyncio.Event())))
             await stack.enter_async_context(running(made.run(asyncio.Event())))

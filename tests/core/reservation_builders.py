@@ -54,7 +54,7 @@ def reservation_request(
         want=CardShares(cards, percent),
         created=after_noon(-age),
         priority=priority,
-        ttl=ttl,
+        until=None if ttl is None else after_noon(ttl - age),
         deleted=deleted,
         has_finalizer=has_finalizer,
         last_status=last_status,

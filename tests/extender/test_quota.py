@@ -1,4 +1,4 @@
-"""A ResourceQuota on a pool holds, whatever a pod's annotations say: on a real scheduler with a real quota."""
+"""A real ResourceQuota on a pool holds with a real scheduler, whatever the annotations of a pod say."""
 
 from typing import Any
 

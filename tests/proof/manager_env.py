@@ -13,6 +13,8 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from croupier.api import kinds
+from croupier.api.quotas import RESOURCE_QUOTAS
+from croupier.api.scheduling_v1 import PRIORITY_CLASSES
 from croupier.capacity.cluster_view import ClusterView, LedgerInformers
 from croupier.capacity.crd import CRDCapacityManager
 from croupier.capacity.in_memory import InMemoryCapacityManager
@@ -75,6 +77,10 @@ class LedgerManagerEnv:
 
     def __post_init__(self) -> None:
         self.pods = self._watched(kinds.PODS)
+        waiting = Selection(namespace=self.scope.namespace or None, fields="spec.nodeName=")
+        self.pending = self._watched(kinds.PODS, waiting)
+        self.quotas = self._watched(RESOURCE_QUOTAS)
+        self.priorities = self._watched(PRIORITY_CLASSES, Selection())
         self.nodes = self._watched(kinds.NODES)
         self.reservations = self._watched(kinds.RESERVATIONS)
         self.devices = self._watched(kinds.GPU_DEVICES)
@@ -87,9 +93,10 @@ class LedgerManagerEnv:
         self.index = NodeRanking(self.manager, self.clock, strategy=lambda _wants: "BinPack")
         self.binder = Binder(self.api, self.manager, self.index, self.clock, ttl=self.ttl)
 
-    def _watched(self, resource: Resource[T]) -> Informer[T]:
+    def _watched(self, resource: Resource[T], selection: Selection | None = None) -> Informer[T]:
         store: Store[T] = Store(resource)
-        cache = Reflector(self.api, store, selection=self.scope.selection(resource), rules=QUICK)
+        chosen = selection or self.scope.selection(resource)
+        cache = Reflector(self.api, store, selection=chosen, rules=QUICK)
         self.tasks.append(asyncio.create_task(cache.run()))
         return Informer(store, cache)
 
@@ -116,9 +123,10 @@ class LedgerManagerEnv:
         )
 
     def reservation(self) -> ReservationController:
+        seen = reservation.ReservationInformers(self.sight, self.pending, self.quotas, self.priorities)
         settings = reservation.ReservationOptions(options=OPTIONS, clock=self.clock)
         return ReservationController(
-            self.sight, self.api, manager=self.manager, recorder=self.recorder, settings=settings
+            seen, self.api, manager=self.manager, recorder=self.recorder, settings=settings
         )
 
     def audit(self) -> Audit:

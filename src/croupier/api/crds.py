@@ -56,6 +56,7 @@ KINDS: Final = (
             AGE,
             PrinterColumn("Owner", ".spec.owner", wide=True),
             PrinterColumn("Priority", ".spec.priority", "integer", wide=True),
+            PrinterColumn("Expires", ".status.expireTime", wide=True),
             PrinterColumn("Message", ".status.message", wide=True),
         ),
         selectable=(".spec.nodeName", ".spec.podKey", ".status.phase"),

@@ -18,6 +18,8 @@ MemorySize: TypeAlias = Annotated[str, Meta(pattern="^[1-9][0-9]*(Mi|Gi)$"), sch
 LabelKey: TypeAlias = Annotated[str, Meta(min_length=1, max_length=316)]
 
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600}
+_MAX_TTL: Final = "The longest ttlSeconds of a Reservation, for example 24h. 0s is no limit."
+_DEFAULT_TTL: Final = "When a Reservation without ttlSeconds and without a bound pod ends. 0s is never."
 RESTARTS: Final = schema(x_restarts=True)
 """Marks a setting whose change takes effect only after the processes restart."""
 
@@ -66,6 +68,17 @@ class ReservationSettings(Wire, frozen=True, kw_only=True):
 
     ttl: Annotated[Duration, RESTARTS] = "120s"
     """The time after which a hold or a booking expires if its pod is not bound, for example 120s."""
+
+
+class ReservationLimitSettings(Wire, frozen=True, kw_only=True):
+    """What the Reservations of a namespace may hold, in addition to its ResourceQuotas."""
+
+    max_per_namespace: Annotated[int, Meta(ge=0, le=100_000), INT32] = 100
+    """The largest number of Reservations without a bound pod in one namespace. 0 is no limit."""
+    max_cards_per_namespace: Annotated[int, Meta(ge=0, le=100_000), INT32] = 32
+    """The largest number of cards that the Reservations without a bound pod of one namespace hold. 0: any."""
+    max_ttl: Annotated[Duration, Meta(description=_MAX_TTL)] = field(name="maxTTL", default="24h")
+    default_ttl: Annotated[Duration, Meta(description=_DEFAULT_TTL)] = field(name="defaultTTL", default="1h")
 
 
 class FallbackSettings(Wire, frozen=True, kw_only=True):
@@ -153,6 +166,8 @@ class Configuration(Wire, frozen=True, kw_only=True):
     """How often nodes are checked."""
     reservation: ReservationSettings = ReservationSettings()
     """How long capacity is held for a pod that is not bound yet."""
+    reservations: ReservationLimitSettings = ReservationLimitSettings()
+    """What the Reservations of a namespace may hold, in addition to its ResourceQuotas."""
     capacity_manager: Annotated[Literal["InMemory", "CRD"], RESTARTS] = "InMemory"
     """Where the ledger is: InMemory (one extender process) or CRD (NodeReservations, several processes)."""
     fallback: FallbackSettings = FallbackSettings()

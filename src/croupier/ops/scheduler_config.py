@@ -15,14 +15,13 @@ from urllib.parse import urlsplit
 from croupier.api import kinds
 from croupier.core.pods import request_parser
 from croupier.core.pods.ledger_resource import DEFAULT_SCHEDULER
-from croupier.core.pods.request_parser import GPU, LEDGER, PERCENT
+from croupier.core.pods.request_parser import EXTENDER_RESOURCES, GPU
 from croupier.extender.protocol import BIND, FILTER
 from croupier.kube.client.api_client import Client
 from croupier.kube.client.errors import NotFound
 from croupier.kube.serving import http_server
 
 DEFAULT_URL: Final = "http://127.0.0.1:9440"
-EXTENDER_RESOURCES: Final = (LEDGER, PERCENT)
 
 
 class InvalidSchedulerOptions(ValueError):

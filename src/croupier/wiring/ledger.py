@@ -8,8 +8,11 @@ from typing import Final
 import structlog
 
 from croupier.api import kinds
+from croupier.api import settings as spans
 from croupier.api.gpu import GPUPool
 from croupier.api.mps import NodeReservation
+from croupier.api.quotas import RESOURCE_QUOTAS
+from croupier.api.scheduling_v1 import PRIORITY_CLASSES
 from croupier.capacity import exclusion
 from croupier.capacity.cluster_view import ClusterView, LedgerInformers
 from croupier.capacity.crd import CRDCapacityManager
@@ -29,6 +32,7 @@ from croupier.controllers.ledger.reservation import ReservationController
 from croupier.controllers.ledger.reservation_metrics import ReservationMetrics
 from croupier.controllers.ledger.unschedulable_pods import UnschedulablePodRequeuer
 from croupier.core.cards import lifecycle
+from croupier.core.claims.budget import ReservationLimits
 from croupier.kube.cache.informer import Informer
 from croupier.kube.client.api_client import Client
 from croupier.kube.client.errors import KubeError
@@ -68,6 +72,8 @@ class LedgerControllers:
             inventories=caches.follow(kinds.GPU_NODE_INVENTORIES),
         )
         self._pending = caches.follow(kinds.PODS, PENDING_PODS, name="pending pods")
+        self._quotas = caches.follow(RESOURCE_QUOTAS)
+        self._priorities = caches.follow(PRIORITY_CLASSES)
         self._view = ClusterView(self._sources)
         self._outcomes = ReservationMetrics(context.metrics.registry, self._sources.reservations.store)
         self._audit_metrics = AuditMetrics(context.metrics.registry)
@@ -133,16 +139,27 @@ class LedgerControllers:
         settings = reservation.ReservationOptions(
             strategy=self._context.settings.strategy,
             clock=api.clock,
+            limits=lambda: reservation_limits(self._context),
             outcomes=self._outcomes,
             metrics=self._context.metrics.controller(reservation.NAME),
         )
-        return ReservationController(
-            self._view, api, manager=manager, recorder=self._events, settings=settings
-        )
+        sources = reservation.ReservationInformers(self._view, self._pending, self._quotas, self._priorities)
+        return ReservationController(sources, api, manager=manager, recorder=self._events, settings=settings)
 
     def _audit(self, manager: CapacityManager, api: Client) -> Audit:
         settings = auditing.AuditOptions(clock=api.clock, metrics=self._audit_metrics)
         return Audit(self._view, api, manager=manager, recorder=self._events, settings=settings)
+
+
+def reservation_limits(context: ProcessContext) -> ReservationLimits:
+    """The limits by the current settings."""
+    chosen = context.live_settings.configuration.reservations
+    return ReservationLimits(
+        chosen.max_per_namespace,
+        chosen.max_cards_per_namespace,
+        spans.seconds(chosen.max_ttl),
+        spans.seconds(chosen.default_ttl),
+    )
 
 
 async def flush(manager: CRDCapacityManager) -> None:

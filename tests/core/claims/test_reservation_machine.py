@@ -1,6 +1,7 @@
 """Any sequence of changes of Reservations and pods, with lost status writes."""
 
 from dataclasses import replace
+from datetime import timedelta
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -68,7 +69,10 @@ class Node(RuleBasedStateMachine):
     @rule(name=NAMES, ttl=st.none() | st.integers(1, 90))
     def change(self, name, ttl):
         if name in self.asked:
-            self.asked[name] = replace(self.asked[name], ttl=ttl)
+            self.asked[name] = replace(
+                self.asked[name],
+                until=None if ttl is None else self.asked[name].created + timedelta(seconds=ttl),
+            )
 
     @rule(pod=PODS)
     def pod_is_created(self, pod):

@@ -28,6 +28,15 @@ class ReservationSpec(Wire, frozen=True, kw_only=True):
             "has(self.owner) == has(oldSelf.owner) && (!has(self.owner) || self.owner == oldSelf.owner)",
             "owner cannot change: delete the Reservation and create another",
         ),
+        rule(
+            "has(self.priorityClassName) == has(oldSelf.priorityClassName) && (!has(self.priorityClassName)"
+            " || self.priorityClassName == oldSelf.priorityClassName)",
+            "priorityClassName cannot change: delete the Reservation and create another",
+        ),
+        rule(
+            "!has(self.priorityClassName) || !has(self.priority) || self.priority == 0",
+            "set priorityClassName or priority, not both",
+        ),
     )
 
     pod_key: Annotated[PodKey, immutable("podKey")]
@@ -41,9 +50,11 @@ class ReservationSpec(Wire, frozen=True, kw_only=True):
     owner: Annotated[str, Meta(max_length=253)] = ""
     """The requester as free text. It is displayed and not interpreted. Immutable."""
     priority: Annotated[int, Meta(ge=-(2**31), le=2**31 - 1), INT32] = 0
-    """The Reservation with the highest priority is decided first if several wait for one node."""
+    """The Reservation with the highest priority is decided first. A number above 0 needs a right."""
+    priority_class_name: Annotated[str, Meta(max_length=253)] = ""
+    """The PriorityClass that gives the priority, as for pods. Using it needs a right. Immutable."""
     ttl_seconds: Annotated[int, Meta(ge=1, le=86400), INT32] | None = None
-    """Seconds after which the shares are released if the pod is not bound. Kept until deletion if unset."""
+    """Seconds from the creation until the shares are released if no pod is bound. If unset, a setting."""
 
 
 class GrantedCard(Wire, frozen=True, kw_only=True):
@@ -53,6 +64,15 @@ class GrantedCard(Wire, frozen=True, kw_only=True):
     """The inventoryID of the card."""
     percent: Percent
     """The held share of the card in percent."""
+
+
+class ChargedResource(Wire, frozen=True, kw_only=True):
+    """An amount by which the Reservation counts in the ResourceQuotas of its namespace."""
+
+    resource: Annotated[str, Meta(min_length=1, max_length=316)]
+    """The name of the resource in a ResourceQuota, for example requests.gpu.mps.io/percent."""
+    amount: Annotated[int, Meta(ge=1), INT32]
+    """The charged amount."""
 
 
 class ReservationStatus(Wire, frozen=True, kw_only=True):
@@ -68,6 +88,10 @@ class ReservationStatus(Wire, frozen=True, kw_only=True):
     """The granted cards with the held shares."""
     pod_uid: Annotated[str, Meta(max_length=36)] = ""
     """The UID of the pod. Empty until the pod exists."""
+    expire_time: datetime | None = None
+    """The time at which the shares are released if no pod is bound. Unset if they are kept until deletion."""
+    charged: Annotated[tuple[ChargedResource, ...], Meta(max_length=8)] = ()
+    """What the Reservation counts in ResourceQuotas. Empty if its pod requests the cards, and counts."""
     conditions: Conditions = ()
     """Conditions of the Reservation. Each has a reason that programs may rely on."""
 

@@ -9,6 +9,7 @@ before the removal of the finalizer. Every step is idempotent.
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Final, TypeAlias
 
 from prometheus_client import CollectorRegistry
@@ -17,12 +18,17 @@ from croupier.api import convert_pod
 from croupier.api.core_v1 import Pod
 from croupier.api.kinds import PODS, RESERVATIONS
 from croupier.api.mps import Reservation
+from croupier.api.quotas import ResourceQuota
+from croupier.api.scheduling_v1 import PriorityClass
 from croupier.capacity import index_keys
 from croupier.capacity.cluster_view import ClusterView
 from croupier.capacity.manager import STRATEGY, CapacityManager, UnknownNode
 from croupier.controllers.ledger import reservation_convert as wire
+from croupier.controllers.ledger.reservation_budget import ReservationBudgets
+from croupier.controllers.ledger.reservation_convert import ReservationRules
 from croupier.controllers.ledger.reservation_metrics import ReservationMetrics
 from croupier.core.claims import reservation, reservation_status
+from croupier.core.claims.budget import UNLIMITED, ReservationLimits
 from croupier.core.claims.reservation import (
     ReservationInputs,
     ReservationOutcome,
@@ -37,6 +43,7 @@ from croupier.core.ledger.ledger import Ledger
 from croupier.core.model.pod_view import PodView
 from croupier.core.placement.placement import Strategy
 from croupier.kube.cache import store
+from croupier.kube.cache.informer import Informer
 from croupier.kube.client import concurrency
 from croupier.kube.client.api_client import Client
 from croupier.kube.client.clock import Clock, SystemClock
@@ -65,10 +72,21 @@ _EXPIRED_EVENT: Final[_EventKind] = ("GPUReservationExpired", "Warning")
 
 
 @dataclass(frozen=True, slots=True)
+class ReservationInformers:
+    view: ClusterView
+    pending: Informer[Pod]
+    """Pods without a node: they are charged to quotas as well."""
+    quotas: Informer[ResourceQuota]
+    priorities: Informer[PriorityClass]
+
+
+@dataclass(frozen=True, slots=True)
 class ReservationOptions:
     strategy: Strategy = STRATEGY
     options: ControllerOptions = field(default_factory=ControllerOptions)
     clock: Clock = field(default_factory=SystemClock)
+    limits: Callable[[], ReservationLimits] = lambda: UNLIMITED
+    """The current settings `reservations`."""
     outcomes: ReservationMetrics | None = None
     metrics: ControllerMetrics = field(default_factory=ControllerMetrics)
     card_loss_delay: float = 60.0
@@ -81,47 +99,53 @@ class ReservationController:
 
     def __init__(
         self,
-        view: ClusterView,
+        sources: ReservationInformers,
         api: Client,
         *,
         manager: CapacityManager,
         recorder: EventRecorder,
         settings: ReservationOptions,
     ) -> None:
-        self._view = view
-        self._sources = sources = view.sources
+        self._view = sources.view
+        self._pending = sources.pending
+        self._priorities = sources.priorities
+        self._sources = seen = sources.view.sources
         self._api = api
         self._manager = manager
         self._recorder = recorder
         self._settings = settings
-        self._outcomes = settings.outcomes or ReservationMetrics(
-            CollectorRegistry(), sources.reservations.store
-        )
+        self._outcomes = settings.outcomes or ReservationMetrics(CollectorRegistry(), seen.reservations.store)
         self._missing_since: dict[str, dict[str, float]] = {}
         """By node: cards of Reservations without a pod that the node does not report, and since when."""
-        self._by_node = sources.reservations.store.index(lambda item: (item.spec.node_name,))
-        self._by_pod = sources.reservations.store.index(lambda item: (item.spec.pod_key,))
+        self._by_node = seen.reservations.store.index(lambda item: (item.spec.node_name,))
+        self._by_pod = seen.reservations.store.index(lambda item: (item.spec.pod_key,))
+        self._by_namespace = seen.reservations.store.index(lambda item: (item.metadata.namespace,))
+        self._budgets = ReservationBudgets(sources.quotas, self._cached_pod, api, manager, settings.limits)
+        self._granting = asyncio.Lock()
         self.controller: Controller[str] = Controller(
             NAME, self.reconcile, settings.options, metrics=settings.metrics
         )
-        self.controller.watch(sources.reservations.store, sources.reservations.cache, self._nodes_of)
-        self.controller.watch(sources.pods.store, sources.pods.cache, self._nodes_of_pod)
+        self.controller.watch(seen.reservations.store, seen.reservations.cache, self._nodes_of)
+        self.controller.watch(seen.pods.store, seen.pods.cache, self._nodes_of_pod)
         self.controller.watch(
-            sources.nodes.store, sources.nodes.cache, lambda node: self._if_concerned((node.metadata.name,))
+            seen.nodes.store, seen.nodes.cache, lambda node: self._if_concerned((node.metadata.name,))
         )
         self.controller.watch(
-            sources.devices.store,
-            sources.devices.cache,
+            seen.devices.store,
+            seen.devices.cache,
             lambda device: self._if_concerned(index_keys.node_of_device(device)),
         )
         # They are part of a node's report: their caches must have synced, but their changes enqueue no key.
-        self.controller.watch(sources.pools.store, sources.pools.cache, lambda _: ())
-        self.controller.watch(sources.inventories.store, sources.inventories.cache, lambda _: ())
+        self.controller.watch(seen.pools.store, seen.pools.cache, lambda _: ())
+        self.controller.watch(seen.inventories.store, seen.inventories.cache, lambda _: ())
+        self.controller.watch(sources.pending.store, sources.pending.cache, self._nodes_of_pod)
+        self.controller.watch(sources.quotas.store, sources.quotas.cache, self._nodes_of_quota)
+        self.controller.watch(sources.priorities.store, sources.priorities.cache, self._nodes_of_priority)
 
     async def run(self, stop: asyncio.Event, leader_check: LeaderCheck = ALWAYS_LEADER) -> None:
         unsubscribe = self._manager.subscribe(self._ledger_changed)
         try:
-            with store.open_indexes(self._by_node, self._by_pod):
+            with store.open_indexes(self._by_node, self._by_pod, self._by_namespace):
                 await self.controller.run(stop, leader_check)
         finally:
             unsubscribe()
@@ -133,12 +157,12 @@ class ReservationController:
         ledger = self._manager.ledger(node)
         lost, recheck = self._lost_cards(node, ledger)
         scene = replace(await self._scene(node, ledger, by_key), lost=lost)
-        scene = await self._guarded(ledger, scene, by_key)
-        ledger = await self._settled(node, ledger, scene)
+        ledger, scene = await self._granted(ledger, scene, by_key)
         judgement = reservation_status.decide(
             ledger, scene, self._elsewhere(ledger, scene), self._settings.strategy
         )
-        await self._write_all(node, by_key, judgement)
+        ends = {asked.key: asked.until for asked in scene.reservations}
+        await self._write_all(_StatusWrites(node, ledger, by_key, ends), judgement)
         times = [time for time in (judgement.requeue_after, recheck) if time is not None]
         return Result(min(times, default=None))
 
@@ -155,11 +179,25 @@ class ReservationController:
         recheck = min((seconds for seconds in left.values() if seconds > 0), default=None)
         return frozenset(card for card, seconds in left.items() if seconds <= 0), recheck
 
+    async def _granted(
+        self, ledger: Ledger | None, scene: ReservationInputs, by_key: dict[str, Reservation]
+    ) -> tuple[Ledger | None, ReservationInputs]:
+        """Grant what fits. Budgets are shared by all nodes, so grants are made one node after the other."""
+        if not reservation.pending(ledger, scene):
+            scene = await self._guarded(ledger, scene, by_key)
+            return await self._settled(scene.node, ledger, scene), scene
+        async with self._granting:
+            scene = await self._budgets.refuse(ledger, scene)
+            scene = await self._guarded(ledger, scene, by_key)
+            return await self._settled(scene.node, ledger, scene), scene
+
     async def _scene(
         self, node: str, ledger: Ledger | None, by_key: Mapping[str, Reservation]
     ) -> ReservationInputs:
-        now = self._settings.clock.now()
-        asked = tuple(wire.read(item, now) for item in by_key.values())
+        rules = self._rules()
+        now = rules.now
+        asked = tuple(wire.read(item, rules) for item in by_key.values())
+        refusals = {key: wire.refusal(item, rules) for key, item in by_key.items()}
         names = {request.pod for request in asked}
         if ledger is not None:
             names |= set(map(holder_names.pod_key, ledger.reservations))
@@ -171,6 +209,7 @@ class ReservationController:
             exists=self._sources.nodes.store.named(node) is not None,
             expected=not (ledger and ledger.cards) and reported_cards.are_expected(self._view.report(node)),
             rivals=self._rivals(node, asked),
+            refused={key: refused for key, refused in refusals.items() if refused is not None},
         )
         over, unseen = reservation.ended_holders(ledger, scene.pods)
         over |= await self._verified(unseen, self._pod_is_over)
@@ -178,6 +217,15 @@ class ReservationController:
         orphans = await self._verified(strangers, lambda holder: self._is_orphan(node, ledger, holder))
         departed = reservation.reservations_of_ended_pods(ledger, over, scene)
         return replace(scene, over=over, orphans=orphans, departed=departed)
+
+    def _rules(self) -> ReservationRules:
+        classes = tuple(self._priorities.store)
+        return ReservationRules(
+            self._settings.clock.now(),
+            self._settings.limits(),
+            {each.metadata.name: each.value for each in classes},
+            next((each.value for each in classes if each.global_default), 0),
+        )
 
     async def _verified(
         self, holders: Iterable[str], certain: Callable[[str], Awaitable[bool]]
@@ -212,8 +260,8 @@ class ReservationController:
         if not keys:
             return scene
         await concurrency.gather_limited(self._put_finalizer(scene.node, key, by_key) for key in keys)
-        left = (request.key for request in scene.reservations if request.key in by_key)
-        return replace(scene, reservations=tuple(wire.read(by_key[key], scene.now) for key in left))
+        left = (request for request in scene.reservations if request.key in by_key)
+        return replace(scene, reservations=tuple(_with_metadata(asked, by_key[asked.key]) for asked in left))
 
     async def _put_finalizer(self, node: str, key: str, by_key: dict[str, Reservation]) -> None:
         try:
@@ -234,22 +282,25 @@ class ReservationController:
         except UnknownNode:
             return None  # the ledger was just closed, so it had no holders
 
-    async def _write_all(
-        self, node: str, by_key: Mapping[str, Reservation], judgement: ReservationDecisions
-    ) -> None:
-        writes = [self._write(node, by_key[key], outcome) for key, outcome in judgement.outcomes.items()]
-        releases = [self._remove_finalizer(node, by_key[key]) for key in judgement.free]
-        await concurrency.gather_limited([*writes, *releases])
+    async def _write_all(self, writes: "_StatusWrites", judgement: ReservationDecisions) -> None:
+        outcomes = [self._write(writes, key, outcome) for key, outcome in judgement.outcomes.items()]
+        releases = [self._remove_finalizer(writes.node, writes.by_key[key]) for key in judgement.free]
+        await concurrency.gather_limited([*outcomes, *releases])
 
-    async def _write(self, node: str, found: Reservation, outcome: ReservationOutcome) -> None:
-        status = wire.next_status(found, outcome, self._settings.clock.now())
+    async def _write(self, writes: "_StatusWrites", key: str, outcome: ReservationOutcome) -> None:
+        found = writes.by_key[key]
+        holder = f"{found.spec.pod_key}/{outcome.pod_uid}" if outcome.pod_uid else found.spec.pod_key
+        charged = self._budgets.charged(writes.ledger, found.metadata.namespace, holder)
+        status = wire.next_status(
+            found, outcome, self._settings.clock.now(), ends=writes.ends.get(key), charged=charged
+        )
         if status == found.status:
             return
         try:
-            await self._patch(node, found, wire.patch(found, status), subresource="status")
+            await self._patch(writes.node, found, wire.patch(found, status), subresource="status")
         except NotFound:
             return
-        before = wire.read(found, self._settings.clock.now())
+        before = wire.read(found, self._rules())
         decided = (outcome.phase, outcome.reason) != (before.last_status.phase, before.last_status.reason)
         if decided or status.cards != found.status.cards:
             self._announce(found, outcome, before, moved=status.cards != found.status.cards)
@@ -322,13 +373,17 @@ class ReservationController:
         holder = reservation.by_reservation(self._manager.ledger(node)).get(meta.key)
         if holder is None:
             return None
-        created = wire.read(item, self._settings.clock.now()).created
+        created = wire.read(item, self._rules()).created
         return RivalHold(meta.key, node, created, has_pod=bool(holder_names.uid(holder)))
 
     def _pod(self, name: str) -> PodView | None:
-        namespace, _, pod = name.partition("/")
-        cached = self._sources.pods.store.get(Key(namespace, pod))
+        cached = self._cached_pod(name)
         return None if cached is None else convert_pod.view(cached)
+
+    def _cached_pod(self, name: str) -> Pod | None:
+        namespace, _, pod = name.partition("/")
+        key = Key(namespace, pod)
+        return self._sources.pods.store.get(key) or self._pending.store.get(key)
 
     def _concerns(self, node: str) -> bool:
         ledger = self._manager.ledger(node)
@@ -347,6 +402,31 @@ class ReservationController:
     def _if_concerned(self, nodes: Iterable[str]) -> tuple[str, ...]:
         return tuple(node for node in nodes if self._concerns(node))
 
+    def _nodes_of_quota(self, quota: ResourceQuota) -> set[str]:
+        return {item.spec.node_name for item in self._by_namespace.get(quota.metadata.namespace)}
+
+    def _nodes_of_priority(self, _: PriorityClass) -> set[str]:
+        named = (item for item in self._sources.reservations.store if item.spec.priority_class_name)
+        return {item.spec.node_name for item in named}
+
     def _ledger_changed(self, node: str) -> None:
         if self._concerns(node):
             self.controller.add(node)
+
+
+@dataclass(frozen=True, slots=True)
+class _StatusWrites:
+    """What the status of the Reservations of a node is made of."""
+
+    node: str
+    ledger: Ledger | None
+    by_key: Mapping[str, Reservation]
+    ends: Mapping[str, datetime | None]
+
+
+def _with_metadata(asked: ReservationRequest, found: Reservation) -> ReservationRequest:
+    """The request after its object was written."""
+    meta = found.metadata
+    return replace(
+        asked, deleted=meta.deletion_timestamp is not None, has_finalizer=wire.has_finalizer(found)
+    )

@@ -39,6 +39,10 @@ ReservationReason: TypeAlias = Literal[
     "AlreadyReserved",
     "PodHoldsOther",
     "PodElsewhere",
+    "QuotaExceeded",
+    "LimitExceeded",
+    "TTLTooLong",
+    "UnknownPriorityClass",
     "PodEnded",
     "Expired",
 ]
@@ -54,6 +58,10 @@ PHASE: Final[Mapping[ReservationReason, ReservationPhase]] = {
     "AlreadyReserved": "Failed",
     "PodHoldsOther": "Failed",
     "PodElsewhere": "Failed",
+    "QuotaExceeded": "Failed",
+    "LimitExceeded": "Failed",
+    "TTLTooLong": "Failed",
+    "UnknownPriorityClass": "Failed",
     "PodEnded": "Released",
     "Expired": "Released",
 }
@@ -105,7 +113,9 @@ class ReservationRequest:
     want: CardShares
     created: datetime
     priority: int = 0
-    ttl: int | None = None
+    priority_class: str = ""
+    until: datetime | None = None
+    """When it expires without a bound pod; None: never."""
     deleted: bool = False
     has_finalizer: bool = False
     last_status: LastReservationStatus = LastReservationStatus()
@@ -115,14 +125,23 @@ class ReservationRequest:
         return f"{self.namespace}/{self.name}"
 
     @property
-    def until(self) -> datetime | None:
-        """When it expires without a bound pod; None: never."""
-        return None if self.ttl is None else self.created + timedelta(seconds=self.ttl)
-
-    @property
     def urgency(self) -> tuple[int, datetime, str]:
         """Sort key: higher priority first, then older."""
         return (-self.priority, self.created, self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class ReservationOutcome:
+    """The new status."""
+
+    reason: ReservationReason
+    message: str
+    grant: Grant = ()
+    pod_uid: str = ""
+
+    @property
+    def phase(self) -> ReservationPhase:
+        return PHASE[self.reason]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +167,8 @@ class ReservationInputs:
     """Holders whose Reservation does not exist any more, verified."""
     rivals: Mapping[str, tuple[RivalHold, ...]] = field(default_factory=dict)
     """Holds of other Reservations on other nodes, by `namespace/name` of their pod."""
+    refused: Mapping[str, ReservationOutcome] = field(default_factory=dict)
+    """Why Reservations that hold nothing may not get cards, by `namespace/name`."""
 
     def bound(self, pod: str) -> PodView | None:
         """The pod, if it is bound here and has not ended."""
@@ -179,20 +200,6 @@ class ReservationInputs:
         pod = self.pods.get(asked.pod)
         finished = pod is not None and pod.finished and pod.node == self.node
         return finished and asked.last_status.phase == "Reserved"
-
-
-@dataclass(frozen=True, slots=True)
-class ReservationOutcome:
-    """The new status."""
-
-    reason: ReservationReason
-    message: str
-    grant: Grant = ()
-    pod_uid: str = ""
-
-    @property
-    def phase(self) -> ReservationPhase:
-        return PHASE[self.reason]
 
 
 def ended_holders(
@@ -253,6 +260,22 @@ def without_finalizer(ledger: Ledger | None, scene: ReservationInputs, strategy:
     return tuple(
         asked.key for asked in scene.reservations if not asked.has_finalizer and asked.key in holding
     )
+
+
+def pending(ledger: Ledger | None, scene: ReservationInputs) -> tuple[ReservationRequest, ...]:
+    """The Reservations that hold nothing and would be tried, most urgent first.
+
+    A Reservation for a pod that holds the cards already adds nothing.
+    """
+    if ledger is None:
+        return ()
+    holding = by_reservation(ledger)
+    tried = (
+        asked
+        for asked in scene.reservations
+        if asked.key not in holding and _is_pending(asked, scene) and not _own_holder(ledger, asked, scene)
+    )
+    return tuple(sorted(tried, key=lambda reservation: reservation.urgency))
 
 
 def apply(ledger: Ledger, scene: ReservationInputs, strategy: Strategy) -> Ledger:
@@ -374,6 +397,8 @@ def obstacle(
             f"podKey {asked.pod} is in another namespace: a Reservation in {asked.namespace}"
             f" can only be for a pod of {asked.namespace}",
         )
+    if (refused := scene.refused.get(asked.key)) is not None:
+        return refused
     if ledger is None or not scene.exists or not ledger.cards:
         return None
     return _held_elsewhere(asked, scene) or _held_here(ledger, asked, scene)

@@ -80,8 +80,9 @@ def _outcome(
         return None
     if scene.ended(asked) or scene.left(asked):
         return ReservationOutcome("PodEnded", f"pod {asked.pod} has ended")
-    if scene.expired(asked):
-        return ReservationOutcome("Expired", f"expired after {asked.ttl} s without a bound pod")
+    if asked.until is not None and scene.expired(asked):
+        waited = int((asked.until - asked.created).total_seconds())
+        return ReservationOutcome("Expired", f"expired after {waited} s without a bound pod")
     return reservation.obstacle(ledger, asked, scene)
 
 

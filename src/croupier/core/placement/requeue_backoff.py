@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Final, Generic, Protocol, TypeVar
 
 from croupier.core.pods.effective_requests import Amounts
-from croupier.core.pods.request_parser import LEDGER
+from croupier.core.pods.request_parser import EXTENDER_RESOURCES
 from croupier.core.quantity import ZERO
 
 DEBOUNCE: Final = 1.0
@@ -79,5 +79,6 @@ def gained_resources(before: Amounts | None, after: Amounts) -> bool:
 
 
 def fits_allocatable(requests: Amounts, allocatable: Amounts) -> bool:
-    """Whether the allocatable resources of a node suffice, used or not; `gpu.mps.io/ledger` is ignored."""
-    return all(allocatable.get(name, ZERO) >= amount for name, amount in requests.items() if name != LEDGER)
+    """Whether the allocatable resources of a node suffice, used or not, as kube-scheduler counts them."""
+    counted = {name: amount for name, amount in requests.items() if name not in EXTENDER_RESOURCES}
+    return all(allocatable.get(name, ZERO) >= amount for name, amount in counted.items())

@@ -28,6 +28,8 @@ MIG: Final = "nvidia.com/mig-"
 POOL: Final = "gpu.deckhouse.io/"
 PERCENT: Final = "gpu.mps.io/percent"
 LEDGER: Final = "gpu.mps.io/ledger"
+EXTENDER_RESOURCES: Final = (LEDGER, PERCENT)
+"""Resources that kube-scheduler leaves to the extender: a node need not have them."""
 CARDS: Final = "gpu.mps.io/cards"
 RATIO: Final = "gpu.mps.io/ratio"
 
