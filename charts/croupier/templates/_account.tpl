@@ -82,6 +82,13 @@ subjects:
 - apiGroups: [mps.nvidia.com]
   resources: [reservations/status]
   verbs: [patch]
+# Quotas and priorities of Reservations.
+- apiGroups: [""]
+  resources: [resourcequotas]
+  verbs: [list, watch]
+- apiGroups: [scheduling.k8s.io]
+  resources: [priorityclasses]
+  verbs: [list, watch]
 # Cards and their users. (patch: an annotation that makes a late Binding fail.)
 - apiGroups: [""]
   resources: [nodes]

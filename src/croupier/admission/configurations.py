@@ -31,11 +31,13 @@ FALLBACK: Final = "fallback.gpu-webhook.k8s.io"
 REQUEST: Final = "request.gpu-webhook.k8s.io"
 ACCESS: Final = "access.gpu-webhook.k8s.io"
 ACCESS_REQUEST: Final = "access-request.gpu-webhook.k8s.io"
+RESERVATION: Final = "reservation.gpu-webhook.k8s.io"
 PATHS: Final = {
     ACCESS: "/access",
     FALLBACK: "/mutate",
     ACCESS_REQUEST: "/access/validate",
     REQUEST: "/validate",
+    RESERVATION: "/reservation",
 }
 """Paths of the webhooks, by name."""
 EXCLUDED: Final = ("kube-system", DEFAULT_NAMESPACE)
@@ -105,12 +107,19 @@ def mutating(options: WebhookConfigurationOptions, bundle: bytes = b"") -> dict[
 
 
 def validating(options: WebhookConfigurationOptions, bundle: bytes = b"") -> dict[str, Any]:
-    """Pool access, and annotations, which the API server does not validate itself."""
+    """Pool access, annotations, which the API server does not validate itself, and Reservations.
+
+    The controller checks Reservations again, so they never depend on the webhook.
+    """
     access, request = _access_webhook(options, ACCESS_REQUEST, bundle), _webhook(options, REQUEST, bundle)
     return _configuration(
         options,
         "ValidatingWebhookConfiguration",
-        [access | {"matchConditions": [_names_pools()]}, request | {"matchConditions": [_is_annotated()]}],
+        [
+            access | {"matchConditions": [_names_pools()]},
+            request | {"matchConditions": [_is_annotated()]},
+            _webhook(options, RESERVATION, bundle) | {"rules": [_RESERVATIONS], "failurePolicy": "Ignore"},
+        ],
     )
 
 
@@ -148,15 +157,7 @@ def _webhook(options: WebhookConfigurationOptions, name: str, bundle: bytes) -> 
         "name": name,
         "clientConfig": _client(options.target, PATHS[name])
         | ({"caBundle": b64encode(bundle).decode()} if bundle else {}),
-        "rules": [
-            {
-                "apiGroups": [""],
-                "apiVersions": ["v1"],
-                "operations": ["CREATE"],
-                "resources": ["pods"],
-                "scope": "Namespaced",
-            }
-        ],
+        "rules": [_rule("", "pods", "CREATE")],
         "namespaceSelector": _selector(options),
         "matchPolicy": "Equivalent",
         "failurePolicy": options.failure_policy,
@@ -164,6 +165,19 @@ def _webhook(options: WebhookConfigurationOptions, name: str, bundle: bytes) -> 
         "timeoutSeconds": TIMEOUT,
         "admissionReviewVersions": ["v1"],
     }
+
+
+def _rule(group: str, resource: str, *operations: str) -> dict[str, Any]:
+    return {
+        "apiGroups": [group],
+        "apiVersions": ["v1"],
+        "operations": list(operations),
+        "resources": [resource],
+        "scope": "Namespaced",
+    }
+
+
+_RESERVATIONS: Final = _rule("mps.nvidia.com", "reservations", "CREATE", "UPDATE")
 
 
 def _client(target: ServiceTarget | UrlTarget, path: str) -> dict[str, Any]:

@@ -50,7 +50,7 @@ class UserInfo(Struct, frozen=True):
 
 
 class AdmissionRequest(Struct, frozen=True, rename="camel"):
-    """The request of an AdmissionReview. `object` is the complete pod."""
+    """The request of an AdmissionReview. `object` is the complete pod or Reservation."""
 
     uid: str
     operation: str = ""
@@ -62,6 +62,17 @@ class AdmissionRequest(Struct, frozen=True, rename="camel"):
     dry_run: bool | None = None
     user_info: UserInfo = UserInfo()
     object: dict[str, Any] | None = None
+    old_object: dict[str, Any] | None = None
+
+    @property
+    def writes_a_reservation(self) -> bool:
+        """Other requests come from a configuration that is not ours."""
+        what = self.resource
+        return (
+            self.operation in ("CREATE", "UPDATE")
+            and (what.group, what.resource) == ("mps.nvidia.com", "reservations")
+            and not self.sub_resource
+        )
 
     @property
     def creates_a_pod(self) -> bool:

@@ -1,8 +1,9 @@
-"""The HTTPS server of the webhooks: four POST endpoints.
+"""The HTTPS server of the webhooks: five POST endpoints.
 
 `/mutate` mutates a pod. `/validate` checks the final pod and refuses what `/mutate` would refuse, because a
 later webhook could have added an invalid annotation. `/access` and `/access/validate` do the same for pods
-that request a pool. The API server waits for the answer, so the handlers do no I/O.
+that request a pool. `/reservation` checks Reservations. The API server waits for the answer, so the handlers
+do no I/O.
 """
 
 import asyncio
@@ -29,7 +30,8 @@ MUTATE: Final = "/mutate"
 VALIDATE: Final = "/validate"
 ACCESS: Final = "/access"
 ACCESS_VALIDATE: Final = "/access/validate"
-PATHS: Final = (MUTATE, VALIDATE, ACCESS, ACCESS_VALIDATE)
+RESERVATION: Final = "/reservation"
+PATHS: Final = (MUTATE, VALIDATE, ACCESS, ACCESS_VALIDATE, RESERVATION)
 DRAIN: Final = 5.0
 """Seconds to keep answering after readiness is lost, because requests may still arrive."""
 
@@ -52,6 +54,13 @@ class _DenyAll:
         )
 
 
+class _AllowAll:
+    """The default without a check of Reservations."""
+
+    def mutate(self, _request: AdmissionRequest) -> AdmissionVerdict:
+        return AdmissionVerdict()
+
+
 @dataclass(slots=True)
 class WebhookServer:
     """`drain` is how long it keeps answering after a stop request."""
@@ -60,6 +69,8 @@ class WebhookServer:
     listen: ListenOptions
     guard: AdmissionDecider = field(default_factory=_DenyAll)
     """Decides about pods that request a pool."""
+    reservations: AdmissionDecider = field(default_factory=_AllowAll)
+    """Decides about Reservations."""
     metrics: AdmissionMetrics = field(default_factory=lambda: AdmissionMetrics(CollectorRegistry()))
     on_events: Callable[[AdmissionRequest, tuple[PodEvent, ...]], None] = lambda request, events: None
     """Gets the Events of an admitted pod, to be recorded once the pod exists."""
@@ -74,6 +85,7 @@ class WebhookServer:
             VALIDATE: self.validate,
             ACCESS: self.access,
             ACCESS_VALIDATE: self.access_validate,
+            RESERVATION: self.reservation,
         }
         self.posts = PostApp(answers, max_body=MAX_BODY, refused=self._refused)
 
@@ -112,12 +124,19 @@ class WebhookServer:
     async def access_validate(self, body: bytes) -> Reply:
         return self._review(ACCESS_VALIDATE, body, _refusals_of(self.guard))
 
+    async def reservation(self, body: bytes) -> Reply:
+        return self._review(RESERVATION, body, _refusals_of(self.reservations), _writes_a_reservation)
+
     def _refused(self, path: str, status: int) -> None:
         known = path[1:] if path in PATHS else "none"
         self.metrics.refused(known, f"refused with {status}")
 
     def _review(
-        self, path: str, body: bytes, decide: Callable[[AdmissionRequest], AdmissionVerdict]
+        self,
+        path: str,
+        body: bytes,
+        decide: Callable[[AdmissionRequest], AdmissionVerdict],
+        concerned: Callable[[AdmissionRequest], bool] = lambda request: request.creates_a_pod,
     ) -> Reply:
         began, webhook = self.clock.monotonic(), path[1:]
         asked = review.read(body)
@@ -126,7 +145,7 @@ class WebhookServer:
             self.metrics.answered(webhook, "unreadable", self.clock.monotonic() - began)
             return Reply(asked.status, asked.body, JSON if asked.is_review else TEXT)
         try:
-            verdict = decide(asked) if asked.creates_a_pod else AdmissionVerdict()
+            verdict = decide(asked) if concerned(asked) else AdmissionVerdict()
             reply = Reply(200, review.answer(asked.uid, verdict), JSON)
         except Exception as bug:  # a failed call: the API server applies the failure policy
             log.exception("unexpected error in a review", webhook=webhook, uid=asked.uid, error=repr(bug))
@@ -142,6 +161,10 @@ class WebhookServer:
             self.metrics.rewritten(before, after)
         if verdict.allowed and verdict.events:
             self.on_events(asked, verdict.events)
+
+
+def _writes_a_reservation(asked: AdmissionRequest) -> bool:
+    return asked.writes_a_reservation
 
 
 def _refusals_of(decider: AdmissionDecider) -> Callable[[AdmissionRequest], AdmissionVerdict]:

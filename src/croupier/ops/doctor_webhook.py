@@ -21,7 +21,7 @@ MUTATING: Final = kinds.MUTATING_WEBHOOKS.kind
 VALIDATING: Final = kinds.VALIDATING_WEBHOOKS.kind
 WANTED: Final = {
     MUTATING: (configurations.ACCESS, configurations.FALLBACK),
-    VALIDATING: (configurations.ACCESS_REQUEST, configurations.REQUEST),
+    VALIDATING: (configurations.ACCESS_REQUEST, configurations.REQUEST, configurations.RESERVATION),
 }
 REGISTRATIONS: Final = {kind.kind: kind.raw for kind in (kinds.MUTATING_WEBHOOKS, kinds.VALIDATING_WEBHOOKS)}
 NEEDED: Final = (mark_policy.NAME, guard_policy.GRANT_VARIABLES, "croupier-protect-allocation")

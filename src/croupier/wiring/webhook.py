@@ -18,12 +18,14 @@ from croupier.admission.pod_events import PendingPodEvents
 from croupier.admission.pools import PoolAccessGuard, PoolDefaults
 from croupier.admission.registration import KINDS as REGISTRATIONS
 from croupier.admission.registration import Registration
+from croupier.admission.reservations import CachedBudgets, PodQuotaGuard, ReservationGuard
 from croupier.admission.review import AdmissionRequest, AdmissionVerdict
 from croupier.admission.server import DRAIN, WebhookServer
 from croupier.admission.server import AdmissionDecider as Decider
 from croupier.api import kinds
 from croupier.api.pod_identity import POD_IDENTITIES
 from croupier.api.pod_requests import LEAN_NODES, LEAN_PODS
+from croupier.api.quotas import RESOURCE_QUOTAS
 from croupier.capacity import availability
 from croupier.core.availability import Availability
 from croupier.core.fallbacks import policy as fallback_policy
@@ -35,6 +37,7 @@ from croupier.kube.controller.events import EventRecorder
 from croupier.kube.serving import component_runner
 from croupier.kube.serving.component_runner import Component
 from croupier.kube.serving.http_server import SHUTDOWN_GRACE, Address, ListenOptions, RotatingCertificate
+from croupier.wiring import ledger
 from croupier.wiring.live_settings import LiveSettings
 from croupier.wiring.process_context import (
     BOUND_PODS,
@@ -81,16 +84,23 @@ async def work(settings: ProcessOptions, admission: WebhookOptions) -> int:
             context.api, pod_events.REPORTER, metrics=context.metrics.events, naming=pod_events.event_name
         )
         pending_events = PendingPodEvents(recorder.record)
-        caches.follow(POD_IDENTITIES, name="created pods").store.subscribe(pending_events.seen)
-        policy = _policy(context, admission)
+        created = caches.follow(POD_IDENTITIES, name="created pods").store
+        created.subscribe(pending_events.seen)
+        policy, budgets = _policy(context, admission), _budgets(context, caches)
         decider = PodMutator(_availability(caches, policy()), policy, admission.scheduler)
-        mutator = DisabledGate(decider, context.live_settings)
+        mutator = DisabledGate(PodQuotaGuard(decider, budgets), context.live_settings)
         certificate = _certificate(context, caches, admission, (served, metrics))
         access = PoolAccessGuard(caches.follow(kinds.GPU_POOLS).store.named, lambda: _pool_defaults(context))
         guard = DisabledGate(access, context.live_settings, DISABLED)
         listen = ListenOptions(admission.listen, served)
         hook = WebhookServer(
-            mutator, listen, guard, metrics=metrics, on_events=pending_events.expect, drain=admission.drain
+            mutator,
+            listen,
+            guard,
+            ReservationGuard(budgets, lambda namespace, pod: created.named(pod, namespace) is not None),
+            metrics=metrics,
+            on_events=pending_events.expect,
+            drain=admission.drain,
         )
 
         async def serve(stop: asyncio.Event) -> None:
@@ -149,6 +159,14 @@ def _policy(context: ProcessContext, admission: WebhookOptions) -> Callable[[], 
 def _pool_defaults(context: ProcessContext) -> PoolDefaults:
     key = context.live_settings.configuration.scheduling.topology_key
     return PoolDefaults(context.settings.strategy, key)
+
+
+def _budgets(context: ProcessContext, caches: InformerFactory) -> CachedBudgets:
+    reservations = caches.follow(kinds.RESERVATIONS).store
+    by_namespace = reservations.index(lambda item: (item.metadata.namespace,))
+    quotas = caches.follow(RESOURCE_QUOTAS).store
+    of_namespace = quotas.index(lambda item: (item.metadata.namespace,))
+    return CachedBudgets(by_namespace.get, of_namespace.get, lambda: ledger.reservation_limits(context))
 
 
 def _availability(caches: InformerFactory, policy: FallbackPolicy) -> Availability:
