@@ -22,7 +22,7 @@ from typing import Any, Final, get_args
 
 import yaml
 
-from croupier.admission import configurations, guard_policy, mark_policy, protection
+from croupier.admission import configurations, guard_policy, mark_policy, priority_policy, protection
 from croupier.admission.configurations import ServiceTarget, WebhookConfigurationOptions
 from croupier.admission.guard_policy import GuardPolicy
 from croupier.api import crds
@@ -82,6 +82,10 @@ GUARD: Final = """\
 GUARD_IMAGES: Final = """\
 # With mode Void: adds NVIDIA_VISIBLE_DEVICES=void for images that set the variable themselves.
 """
+RESERVATION_PRIORITY: Final = """\
+# The priority of a Reservation needs a right: the verb use on its PriorityClass, or on
+# reservationpriorities.mps.nvidia.com for a plain number.
+"""
 KEEP_REQUEST: Final = """\
 # The request of a pod was charged to quotas when the pod was created, so the annotations that are part of it
 # cannot be changed; nor can the annotations and labels that record its admission to a pool.
@@ -106,6 +110,7 @@ COPIES: Final[tuple[tuple[str, str, tuple[str, ...]], ...]] = (
     ("policies/market", "deployments/cpu/agent.yaml", _POLICY),
     ("policies/node", "deployments/node/own-node.yaml", _POLICY),
     ("policies/allocation", "deployments/mps-dra/protect-allocation.yaml", _POLICY),
+    ("policies/priority", "deployments/mps-dra/reservation-priority.yaml", _POLICY),
     ("policies/mark", "deployments/webhook/require-mark.yaml", _POLICY),
     ("policies/request", "deployments/webhook/keep-request.yaml", _POLICY),
     ("policies/variables", "deployments/webhook/grant-variables.yaml", _POLICY),
@@ -154,6 +159,7 @@ def _deployments(webhook: WebhookConfigurationOptions) -> dict[str, str]:
     """The manifests that the code defines."""
     defined = {
         "webhook/configurations": (CONFIGURATIONS, configurations.documents(webhook)),
+        "mps-dra/reservation-priority": (RESERVATION_PRIORITY, priority_policy.documents()),
         "webhook/require-mark": (REQUIRE_MARK, mark_policy.documents()),
         "webhook/keep-request": (KEEP_REQUEST, protection.pod_documents()),
         "webhook/grant-variables": (GRANT_VARIABLES, guard_policy.grant_documents()),

@@ -20,17 +20,21 @@ from croupier.admission.configurations import UrlTarget, WebhookConfigurationOpt
 from croupier.admission.mutate import PodMutator
 from croupier.admission.pools import PoolAccessGuard
 from croupier.admission.registration import KINDS
+from croupier.admission.reservations import CachedBudgets, PodQuotaGuard, ReservationGuard
 from croupier.admission.server import WebhookServer
 from croupier.api import kinds
 from croupier.api.gpu import GPUPool
 from croupier.api.pod_requests import LEAN_NODES, LEAN_PODS
+from croupier.api.quotas import RESOURCE_QUOTAS
 from croupier.capacity import availability
 from croupier.core import quantity
 from croupier.core.availability import Availability
+from croupier.core.claims.budget import UNLIMITED, ReservationLimits
 from croupier.core.fallbacks.policy import FallbackPolicy
 from croupier.core.pods.request_parser import GPU, LEDGER
 from croupier.kube.cache.reflector import Reflector
 from croupier.kube.cache.store import Store
+from croupier.kube.cache.watch_state import ReflectorOptions
 from croupier.kube.client import api_client, config, transport
 from croupier.kube.client.api_client import Client, DeleteOptions, Selection
 from croupier.kube.client.config import Config
@@ -68,6 +72,12 @@ class WebhookClusterEnv:
     nodes: dict[str, set[str]] = field(default_factory=dict)
     taken: set[tuple[str, str]] = field(default_factory=set)
     """Held resources by node."""
+    limits: ReservationLimits = UNLIMITED
+    reservations: Store[Any] = field(default_factory=lambda: Store(kinds.RESERVATIONS))
+    quotas: Store[Any] = field(default_factory=lambda: Store(RESOURCE_QUOTAS))
+    """Caches of the webhook."""
+    existing: set[str] = field(default_factory=set)
+    """The pods that the webhook knows."""
     _config: Config = field(kw_only=True)
 
     async def cut(self, wanted: Mapping[str, Mapping[str, int]]) -> None:
@@ -198,15 +208,41 @@ async def _index(api: Client) -> AsyncIterator[Availability]:
 
 
 @contextlib.asynccontextmanager
+async def _following(env: WebhookClusterEnv) -> AsyncIterator[None]:
+    """Fill the caches of Reservations and quotas, if these kinds exist."""
+    chosen, rules = Selection(namespace=env.namespace), ReflectorOptions(optional=True)
+    reading = [
+        asyncio.create_task(Reflector(env.api, store, selection=chosen, rules=rules).run())
+        for store in (env.reservations, env.quotas)
+    ]
+    try:
+        yield
+    finally:
+        for task in reading:
+            task.cancel()
+        await asyncio.wait(reading)
+
+
+@contextlib.asynccontextmanager
 async def _serving(env: WebhookClusterEnv) -> AsyncIterator[None]:
     ring = certificates.after_step(
         RotationStep.BEGIN, None, datetime.now(UTC), hosts=(LOOPBACK,), rules=ROTATION_RULES
     )
     served = RotatingCertificate()
     served.replace(ring.certificate, ring.key)
-    mutator, guard = PodMutator(env.known, lambda: env.policy), PoolAccessGuard(env.pools.get)
-    hook = WebhookServer(mutator, ListenOptions(Address(LOOPBACK, 0), served), guard)
-    async with hook.serving() as taken:
+    budgets = CachedBudgets(
+        lambda namespace: [one for one in env.reservations if one.metadata.namespace == namespace],
+        lambda namespace: [one for one in env.quotas if one.metadata.namespace == namespace],
+        lambda: env.limits,
+    )
+    mutator = PodQuotaGuard(PodMutator(env.known, lambda: env.policy), budgets)
+    hook = WebhookServer(
+        mutator,
+        ListenOptions(Address(LOOPBACK, 0), served),
+        PoolAccessGuard(env.pools.get),
+        ReservationGuard(budgets, lambda _namespace, pod: pod in env.existing),
+    )
+    async with _following(env), hook.serving() as taken:
         options = WebhookConfigurationOptions(
             UrlTarget(taken.url, LOOPBACK), namespaces={NAME: env.namespace}, name=NAME
         )
