@@ -12,6 +12,7 @@ from croupier.admission.configurations import (
     ACCESS_REQUEST,
     FALLBACK,
     REQUEST,
+    RESERVATION,
     ServiceTarget,
     UrlTarget,
     WebhookConfigurationOptions,
@@ -167,7 +168,7 @@ async def test_a_deleted_configuration_is_created_again(env):
             await env.api.delete(kind, env.options.name)
         await env.asked()
 
-    assert [len((await env.api.get(kind, env.options.name)).webhooks) for kind in KINDS] == [2, 2]
+    assert [len((await env.api.get(kind, env.options.name)).webhooks) for kind in KINDS] == [2, 3]
 
 
 async def test_many_replicas_repair_a_configuration_concurrently(env):
@@ -201,7 +202,13 @@ REGISTERED = {
     for kind in configurations.documents(WebhookConfigurationOptions(ServiceTarget("gpu")))
     for webhook in kind["webhooks"]
 }
-POLICIES = {ACCESS: "Fail", FALLBACK: "Ignore", ACCESS_REQUEST: "Fail", REQUEST: "Ignore"}
+POLICIES = {
+    ACCESS: "Fail",
+    FALLBACK: "Ignore",
+    ACCESS_REQUEST: "Fail",
+    REQUEST: "Ignore",
+    RESERVATION: "Ignore",
+}
 
 
 @pytest.mark.parametrize(("name", "failure"), POLICIES.items(), ids=POLICIES)

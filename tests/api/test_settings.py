@@ -19,6 +19,7 @@ PROMISED = {
     "reservations.maxCardsPerNamespace": "32",
     "reservations.maxTTL": "24h",
     "reservations.defaultTTL": "1h",
+    "sharing.minPercent": "3",
     "capacityManager": "InMemory",
     "fallback.direction": "nearest",
     "fallback.minMemory": "",

@@ -50,7 +50,7 @@ yes
 {{/* Settings that take effect at start-up only; a change restarts the pods. */}}
 {{- define "croupier.restartSettings" -}}
 {{- $set := include "croupier.effectiveSettings" . | fromYaml -}}
-{{- dict "book" (include "croupier.capacityManager" .) "strategy" (dig "scheduling" "defaultStrategy" "" $set) "ttl" (dig "reservation" "ttl" "" $set) "resync" (dig "inventory" "resyncPeriod" "" $set) | toJson | sha256sum | trunc 16 -}}
+{{- dict "book" (include "croupier.capacityManager" .) "strategy" (dig "scheduling" "defaultStrategy" "" $set) "ttl" (dig "reservation" "ttl" "" $set) "share" (dig "sharing" "minPercent" "" $set) "resync" (dig "inventory" "resyncPeriod" "" $set) | toJson | sha256sum | trunc 16 -}}
 {{- end }}
 
 {{- define "croupier.image" -}}

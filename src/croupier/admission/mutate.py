@@ -18,8 +18,10 @@ from croupier.core.fallbacks import fallback
 from croupier.core.fallbacks.chain import ResourceOffer
 from croupier.core.fallbacks.policy import FallbackPolicy
 from croupier.core.jsonpatch import Operation
+from croupier.core.model import smallest_share
+from croupier.core.model.card_request import CardShares
 from croupier.core.model.refusal import Refusal
-from croupier.core.pods import device_variables, ledger_resource, podspec_view
+from croupier.core.pods import device_variables, ledger_resource, podspec_view, request_parser
 from croupier.core.pods.podspec_view import PodSpecView
 
 
@@ -31,9 +33,13 @@ class PodMutator:
     policy: Callable[[], FallbackPolicy]
     scheduler: str = ""
     """The scheduler for pods that request cards; empty for the cluster's default scheduler."""
+    smallest: int = 1
+    """The smallest share of a card without a pool, in percent."""
 
     def mutate(self, request: AdmissionRequest) -> AdmissionVerdict:
-        return rewrite(request.object, self.offer, self.policy(), scheduler=self.scheduler)
+        return rewrite(
+            request.object, self.offer, self.policy(), scheduler=self.scheduler, smallest=self.smallest
+        )
 
 
 class _Refusal(Exception):
@@ -56,7 +62,7 @@ class _PodDraft:
 
 
 def rewrite(
-    pod: Any, offer: ResourceOffer, policy: FallbackPolicy, *, scheduler: str = ""
+    pod: Any, offer: ResourceOffer, policy: FallbackPolicy, *, scheduler: str = "", smallest: int = 1
 ) -> AdmissionVerdict:
     """Adapt the pod to the cluster; idempotent."""
     try:
@@ -64,6 +70,7 @@ def rewrite(
         if MIRROR in draft.spec.annotations:
             return AdmissionVerdict()  # the mirror of a static pod, which runs already
         draft = _percent(draft)
+        _check_share(draft.spec, smallest)
         draft, verdict = _fallback(draft, offer, policy)
         draft, warnings = _variables(draft)
         draft = draft.after(ledger_resource.add_ledger_resource(draft.spec))
@@ -79,6 +86,13 @@ def _percent(draft: _PodDraft) -> _PodDraft:
     if isinstance(added, Refusal):
         raise _Refusal(added.reason)
     return draft.after(added)
+
+
+def _check_share(spec: PodSpecView, smallest: int) -> None:
+    wants = request_parser.read(podspec_view.total(spec), spec.annotations)
+    for want in wants if not isinstance(wants, Refusal) else ():
+        if isinstance(want, CardShares) and (refused := smallest_share.refusal(want.percent, smallest)):
+            raise _Refusal(refused.reason)
 
 
 def _fallback(

@@ -30,10 +30,12 @@ AVAILABLE: Final = "Available"
 
 @dataclass(frozen=True, slots=True)
 class PoolDefaults:
-    """Defaults of pools: the settings scheduling.defaultStrategy and scheduling.topologyKey."""
+    """Defaults of pools: settings of `scheduling` and `sharing`."""
 
     strategy: Strategy = "Spread"
     topology_key: str = TOPOLOGY_KEY
+    smallest: int = 1
+    """The smallest share of a card: the setting sharing.minPercent."""
 
 
 DEFAULTS: Final = PoolDefaults()
@@ -96,6 +98,7 @@ def pool_facts(pool: GPUPool, defaults: PoolDefaults = DEFAULTS) -> AdmissionPoo
         modes=tuple(
             {sharing.card_mode(one.mode): None for one in (status.allocation, spec.allocation) if one}
         ),
+        smallest=spec.resource.min_percent or defaults.smallest,
         taints=tuple(NodeTaint(taint.key, taint.effect, taint.value) for taint in scheduling.taints),
         spread_over=(scheduling.topology_key or defaults.topology_key) if strategy == "Spread" else "",
     )

@@ -20,6 +20,7 @@ from croupier.api.quotas import ResourceQuota
 from croupier.core import jsonpatch
 from croupier.core.claims import budget
 from croupier.core.claims.budget import REQUESTS, NamespaceBudget, NamespaceHoldings, ReservationLimits
+from croupier.core.model import smallest_share
 from croupier.core.model.card_request import CardShares
 from croupier.core.model.reason import Reason
 from croupier.core.model.refusal import Refusal
@@ -57,6 +58,8 @@ class ReservationGuard:
     budgets: CachedBudgets
     pod_exists: Callable[[str, str], bool]
     """Whether the namespace has a pod of this name; the controller knows what that pod is charged."""
+    smallest: int = 1
+    """The smallest share of a card without a pool, in percent."""
 
     def mutate(self, request: AdmissionRequest) -> AdmissionVerdict:
         reason = self._refusal(request)
@@ -75,6 +78,8 @@ class ReservationGuard:
                 return refused
         if before is not None:
             return None
+        if (too_small := smallest_share.refusal(spec.percent_per_card, self.smallest)) is not None:
+            return Reason("InsufficientCapacity", too_small.reason)
         namespace = request.namespace or ""
         current = self.budgets.of(namespace, without=spec.pod_key)
         if self.pod_exists(namespace, spec.pod_key.partition("/")[2]):

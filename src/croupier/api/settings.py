@@ -11,6 +11,7 @@ from msgspec import Meta, convert, field
 
 from croupier.api.meta import LabelSelector
 from croupier.api.wire import INT32, Wire, schema
+from croupier.core.model import smallest_share
 
 _DURATION: Final = "^([0-9]{1,6})(s|m|h)$"
 Duration: TypeAlias = Annotated[str, Meta(pattern=_DURATION), schema(x_example="90s")]
@@ -79,6 +80,13 @@ class ReservationLimitSettings(Wire, frozen=True, kw_only=True):
     """The largest number of cards that the Reservations without a bound pod of one namespace hold. 0: any."""
     max_ttl: Annotated[Duration, Meta(description=_MAX_TTL)] = field(name="maxTTL", default="24h")
     default_ttl: Annotated[Duration, Meta(description=_DEFAULT_TTL)] = field(name="defaultTTL", default="1h")
+
+
+class SharingSettings(Wire, frozen=True, kw_only=True):
+    """How cards are shared by percent."""
+
+    min_percent: Annotated[int, Meta(ge=1, le=100), INT32, RESTARTS] = smallest_share.DEFAULT
+    """The smallest share of a card that a pod or Reservation may request, for pools that set none."""
 
 
 class FallbackSettings(Wire, frozen=True, kw_only=True):
@@ -168,6 +176,8 @@ class Configuration(Wire, frozen=True, kw_only=True):
     """How long capacity is held for a pod that is not bound yet."""
     reservations: ReservationLimitSettings = ReservationLimitSettings()
     """What the Reservations of a namespace may hold, in addition to its ResourceQuotas."""
+    sharing: SharingSettings = SharingSettings()
+    """How cards are shared by percent."""
     capacity_manager: Annotated[Literal["InMemory", "CRD"], RESTARTS] = "InMemory"
     """Where the ledger is: InMemory (one extender process) or CRD (NodeReservations, several processes)."""
     fallback: FallbackSettings = FallbackSettings()

@@ -33,8 +33,10 @@ class LedgerInformers:
 
 
 class ClusterView:
-    def __init__(self, sources: LedgerInformers) -> None:
+    def __init__(self, sources: LedgerInformers, *, smallest: int = 0) -> None:
+        """`smallest` is the smallest share of a card without a pool; 0 if unknown."""
         self.sources = sources
+        self._smallest = smallest
         self._pods = sources.pods.store.index(node_of_pod)
         self._devices = sources.devices.store.index(node_of_device)
         self._pooled = sources.devices.store.index(pool_of_device)
@@ -62,7 +64,9 @@ class ClusterView:
     def report(self, node: str) -> NodeCardReport:
         inventory = self.sources.inventories.store.named(node)
         devices, pools = self._devices.get(node), self.sources.pools.store
-        return convert_node.node_report(node, self.node(node), devices, pools, inventory)
+        return convert_node.node_report(
+            node, self.node(node), devices, pools, inventory, smallest=self._smallest
+        )
 
     def devices_of(self, node: str) -> list[GPUDevice]:
         return self._devices.get(node)

@@ -74,7 +74,8 @@ class LedgerControllers:
         self._pending = caches.follow(kinds.PODS, PENDING_PODS, name="pending pods")
         self._quotas = caches.follow(RESOURCE_QUOTAS)
         self._priorities = caches.follow(PRIORITY_CLASSES)
-        self._view = ClusterView(self._sources)
+        smallest = context.settings.configuration.sharing.min_percent
+        self._view = ClusterView(self._sources, smallest=smallest)
         self._outcomes = ReservationMetrics(context.metrics.registry, self._sources.reservations.store)
         self._audit_metrics = AuditMetrics(context.metrics.registry)
         self._events = EventRecorder(context.api, REPORTER, metrics=context.metrics.events)

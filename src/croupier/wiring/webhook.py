@@ -87,7 +87,8 @@ async def work(settings: ProcessOptions, admission: WebhookOptions) -> int:
         created = caches.follow(POD_IDENTITIES, name="created pods").store
         created.subscribe(pending_events.seen)
         policy, budgets = _policy(context, admission), _budgets(context, caches)
-        decider = PodMutator(_availability(caches, policy()), policy, admission.scheduler)
+        smallest = context.settings.configuration.sharing.min_percent
+        decider = PodMutator(_availability(caches, policy()), policy, admission.scheduler, smallest)
         mutator = DisabledGate(PodQuotaGuard(decider, budgets), context.live_settings)
         certificate = _certificate(context, caches, admission, (served, metrics))
         access = PoolAccessGuard(caches.follow(kinds.GPU_POOLS).store.named, lambda: _pool_defaults(context))
@@ -97,7 +98,9 @@ async def work(settings: ProcessOptions, admission: WebhookOptions) -> int:
             mutator,
             listen,
             guard,
-            ReservationGuard(budgets, lambda namespace, pod: created.named(pod, namespace) is not None),
+            ReservationGuard(
+                budgets, lambda namespace, pod: created.named(pod, namespace) is not None, smallest
+            ),
             metrics=metrics,
             on_events=pending_events.expect,
             drain=admission.drain,
@@ -158,7 +161,7 @@ def _policy(context: ProcessContext, admission: WebhookOptions) -> Callable[[], 
 
 def _pool_defaults(context: ProcessContext) -> PoolDefaults:
     key = context.live_settings.configuration.scheduling.topology_key
-    return PoolDefaults(context.settings.strategy, key)
+    return PoolDefaults(context.settings.strategy, key, context.settings.configuration.sharing.min_percent)
 
 
 def _budgets(context: ProcessContext, caches: InformerFactory) -> CachedBudgets:

@@ -34,6 +34,8 @@ def node_report(
     devices: Iterable[GPUDevice],
     pools: Iterable[GPUPool],
     inventory: GPUNodeInventory | None = None,
+    *,
+    smallest: int = 0,
 ) -> NodeCardReport:
     """The report. `devices` are those of the node; `pools` may be all pools."""
     return NodeCardReport(
@@ -44,6 +46,7 @@ def node_report(
         pools={source.metadata.name: pool(source) for source in pools},
         silent=inventory is not None and is_true(inventory.status.conditions, AGENT_SILENT),
         expected=_has_cards(node, inventory),
+        smallest=smallest,
     )
 
 
@@ -98,7 +101,9 @@ def _slots(cut: DevicePartitioning) -> tuple[MigSlot, ...]:
 def pool(source: GPUPool) -> ReportedPool:
     """The pool as it is shared now. The spec counts only after its change has been rolled out."""
     allocation = source.status.allocation or source.spec.allocation
-    return ReportedPool(convert_pool.sharing(allocation), _pool_withheld(source))
+    return ReportedPool(
+        convert_pool.sharing(allocation), _pool_withheld(source), source.spec.resource.min_percent
+    )
 
 
 def _pool_withheld(pool: GPUPool) -> str:

@@ -60,6 +60,8 @@ class PoolResource(Wire, frozen=True, kw_only=True):
     """The name of the resource. It must be gpu.deckhouse.io/<name of the pool>, which is the default."""
     unit: Unit | None = None
     """The unit of the resource: Card, MIG, TimeSlice or Percent. It follows from allocation.mode if unset."""
+    min_percent: Annotated[int, Meta(ge=1, le=100), INT32] | None = None
+    """In mode MPS: the smallest share of a card in percent. The default is the setting sharing.minPercent."""
 
 
 class DeviceFilter(Wire, frozen=True, kw_only=True):
@@ -214,6 +216,10 @@ class GPUPoolSpec(Wire, frozen=True, kw_only=True):
             f"self.resource.unit == {cel_map(UNIT_OF_MODE)}[self.allocation.mode]",
             "resource.unit does not agree with allocation.mode:"
             " Exclusive counts in Card, MIG in MIG, TimeSlice in TimeSlice, MPS in Percent",
+        ),
+        rule(
+            "!has(self.resource) || !has(self.resource.minPercent) || self.allocation.mode == 'MPS'",
+            "resource.minPercent belongs to mode MPS",
         ),
     )
 

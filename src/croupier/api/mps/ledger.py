@@ -113,6 +113,8 @@ class CardEntry(Wire, frozen=True, kw_only=True):
     """The GPUPool that the card belongs to. Unset if it belongs to none."""
     capacity_percent: Percent | None = None
     """The capacity of the card in percent. Set only in mode Percent."""
+    min_percent: Percent | None = None
+    """The smallest share of a new holder in percent. Unset if it is 1. Existing holders keep their shares."""
     slots: _Slots | None = None
     """The MIG devices of the card and their holders. Set only in mode MIG."""
     slices: Annotated[int, Meta(ge=1, le=64), INT32] | None = None

@@ -78,6 +78,7 @@ def _decode_card(card: wire.CardEntry) -> LedgerCard:
         card.pool,
         tuple(MigSlot(s.id, s.profile, s.start, s.size, s.holder) for s in card.slots or ()),
         card.holders,
+        card.min_percent or 1,
     )
 
 
@@ -90,6 +91,7 @@ def _encode_card(card: LedgerCard) -> wire.CardEntry:
         healthy=card.healthy,
         pool=card.pool,
         capacity_percent=card.capacity if card.mode == "Percent" else None,
+        min_percent=card.smallest if card.smallest > 1 else None,
         slots=_encode_slots(card) if card.mode == "MIG" else None,
         slices=card.capacity if card.mode == "TimeSlice" else None,
         holders=dict(card.holders),

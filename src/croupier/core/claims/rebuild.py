@@ -149,12 +149,16 @@ def _within_totals(grant: Grant, wants: CardRequest) -> bool:
 def adopt(
     current: Ledger, pod: PodView, *, unhealthy: Collection[str] = ()
 ) -> tuple[Ledger, list[LedgerFinding]]:
-    """Add a pod that another scheduler bound as holder of free cards, preferably not of unhealthy ones."""
+    """Add a pod that another scheduler bound as holder of free cards, preferably not of unhealthy ones.
+
+    The pod runs already, so its share may be smaller than that of new holders.
+    """
     if not pod.wants:
         return current, [_unreadable(current.node, pod)] if pod.trouble and pod.marked else []
-    chosen = placement.choose(_with_unhealthy(current, unhealthy), pod.wants, "BinPack")
+    any_share = replace(current, cards=tuple(replace(card, smallest=1) for card in current.cards))
+    chosen = placement.choose(_with_unhealthy(any_share, unhealthy), pod.wants, "BinPack")
     if isinstance(chosen, Refusal):
-        chosen = placement.choose(current, pod.wants, "BinPack")
+        chosen = placement.choose(any_share, pod.wants, "BinPack")
     uses = f"pod {pod.key} runs on node {current.node} and uses {card_request.describe(pod.wants)}"
     if isinstance(chosen, Refusal):
         return current, [

@@ -1,8 +1,8 @@
 """Updates the cards of a ledger from the node's report, as far as their holders allow.
 
-Health and index are always updated. Mode, layout, capacity and pool change only if every holder keeps its
-grant; otherwise the card changes after its last holder is released. A card that is no longer reported stays
-in the ledger, unhealthy, until then.
+Health, index and the smallest share are always updated. Mode, layout, capacity and pool change only if every
+holder keeps its grant; otherwise the card changes after its last holder is released. A card that is no longer
+reported stays in the ledger, unhealthy, until then.
 
 A card may change its name between its index (no PCI address known) and its address. With two names it would
 be allocated twice, so the new name takes over the holders of the old one.
@@ -29,7 +29,7 @@ def apply_report(ledger: Ledger, reported: Iterable[LedgerCard]) -> Ledger:
 
 def without_holders(card: LedgerCard) -> LedgerCard:
     slots = tuple(replace(slot, holder="") if slot.holder else slot for slot in card.slots)
-    return replace(card, holders={}, slots=slots)
+    return replace(card, holders={}, slots=slots, smallest=max(1, card.smallest))
 
 
 def _limited(cards: Sequence[LedgerCard]) -> tuple[LedgerCard, ...]:
@@ -85,7 +85,8 @@ def _may_be_same_card(old: LedgerCard, new: LedgerCard) -> bool:
 def _updated(old: LedgerCard, new: LedgerCard | None) -> LedgerCard | None:
     if new is None:
         return None if old.is_free else _with_health(old, healthy=False)
-    facts = _with_health(replace(old, index=new.index), healthy=new.healthy)
+    smallest = new.smallest or old.smallest
+    facts = _with_health(replace(old, index=new.index, smallest=smallest), healthy=new.healthy)
     if same_layout(old, new):
         return facts
     if (slots := _with_old_holders(old, new)) is None:

@@ -60,6 +60,8 @@ class ReportedPool:
     sharing: Sharing
     withheld: str = ""
     """Why the cards of the pool get no new holders for now; empty if they are not withheld."""
+    smallest: int | None = None
+    """The smallest share of a card; None for that of cards without a pool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,8 @@ class NodeCardReport:
     """The node agent sends no heartbeats any more."""
     expected: bool = False
     """The node has cards, according to its inventory or its labels, also if none is reported yet."""
+    smallest: int = 1
+    """The smallest share of a card without a pool; 0 if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +99,19 @@ def from_report(report: NodeCardReport, in_use: Iterable[CardGrant] = ()) -> Cou
         return CountedCards((), (f"node {report.node}: {error}",))
     if not report.present or report.silent:
         cards = [replace(card, healthy=False) for card in cards]
+    cards = [replace(card, smallest=_smallest(card, report)) for card in cards]
     cards.sort(key=LedgerCard.order)
     if len(cards) <= MAX_CARDS:
         return CountedCards(tuple(cards))
     trouble = f"node {report.node} reports more than {MAX_CARDS} cards; the others are ignored"
     return CountedCards(tuple(cards[:MAX_CARDS]), (trouble,))
+
+
+def _smallest(card: LedgerCard, report: NodeCardReport) -> int:
+    if card.mode != "Percent":
+        return 1
+    pool = report.pools.get(card.pool)
+    return report.smallest if pool is None or pool.smallest is None else pool.smallest
 
 
 def present_cards(report: NodeCardReport, in_use: Iterable[CardGrant]) -> frozenset[str]:

@@ -39,6 +39,8 @@ class LedgerCard:
     pool: str = ""
     slots: tuple[MigSlot, ...] = ()
     holders: Mapping[str, int] = field(default_factory=dict)
+    smallest: int = 1
+    """In mode Percent, the smallest share of a new holder; 0 in a report that does not know it."""
 
     @property
     def used(self) -> int:

@@ -64,7 +64,7 @@ def shares(
         free = card.free
         total += free
         untouched += free == WHOLE_CARD
-        if free >= percent and (percent == WHOLE_CARD or card.mode == "Percent"):
+        if free >= percent >= card.smallest and (percent == WHOLE_CARD or card.mode == "Percent"):
             fits.append((card, free))
     if len(fits) < count:
         return None

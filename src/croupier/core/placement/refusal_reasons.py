@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 from croupier.core.ledger import ledger as ledger_ops
 from croupier.core.ledger.ledger import Ledger
 from croupier.core.ledger.totals import RequestUnit
+from croupier.core.model import smallest_share
 from croupier.core.model.card import LedgerCard
 from croupier.core.model.card_request import (
     WHOLE_CARD,
@@ -36,6 +37,10 @@ def explain(ledger: Ledger, demand: NodeRequest, shared: Collection[str] = ()) -
     suitable = [card for card in cards if card.mode in demand.modes and _suits(card, want)]
     if not suitable:
         return Refusal(_no_suitable_card(want))
+    if isinstance(want, CardShares):
+        smallest = min(card.smallest for card in suitable)
+        if (too_small := smallest_share.refusal(want.percent, smallest, want.pool)) is not None:
+            return too_small
     short = ", ".join(words for card in suitable if (words := _of_card(card, want, shared)))
     detail = short or f"the node has only {_cards(len(suitable))} for it"
     if not any(card.healthy for card in suitable):
@@ -67,7 +72,7 @@ def _too_little(cards: Sequence[LedgerCard], want: RequestUnit, shared: Collecti
         return f"needs {want.count} free {_mig(want)}{pool} but has {have}"
     if isinstance(want, TimeSlices):
         return f"needs {want.count} free time slices{pool} but has {sum(card.free for card in cards)}"
-    have = sum(card.free >= want.percent and card.id not in shared for card in cards)
+    have = sum(card.free >= want.percent >= card.smallest and card.id not in shared for card in cards)
     if want.percent == WHOLE_CARD:
         return f"needs {_cards(want.cards, 'free ')}{pool} but has {have}"
     return f"needs {_cards(want.cards)}{pool} with {want.percent} % free but has {have}"
@@ -83,6 +88,8 @@ def _of_card(card: LedgerCard, want: RequestUnit, shared: Collection[str]) -> st
         return f"card {card.index} has {len(card.free_slots(want.profile))} of {total} free"
     if isinstance(want, TimeSlices):
         return f"card {card.index} has {card.free} of {card.capacity} slices free"
+    if want.percent < card.smallest:
+        return f"card {card.index} gives at least {card.smallest} %"
     return ledger_ops.shortfall(card, want.percent) if card.free < want.percent else ""
 
 

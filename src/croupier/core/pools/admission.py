@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from croupier.core.jsonpatch import Operation
-from croupier.core.model import name_list
+from croupier.core.model import name_list, smallest_share
 from croupier.core.model.card import CardMode
-from croupier.core.model.card_request import WHOLE_CARD, PoolUnits
+from croupier.core.model.card_request import WHOLE_CARD, CardShares, PoolUnits
+from croupier.core.model.node_request import NodeRequest
 from croupier.core.model.refusal import Refusal
 from croupier.core.pods import podspec_view, pool_units, request_parser
 from croupier.core.pods.podspec_view import PodSpecView
@@ -60,6 +61,8 @@ class AdmissionPool:
     unit: str = ""
     modes: tuple[CardMode, ...] = ()
     """How its cards count; two while the pool changes from one to the other."""
+    smallest: int = 1
+    """The smallest share of a card, in percent."""
     taints: tuple[NodeTaint, ...] = ()
     spread_over: str = ""
     """The node label over which pods are spread; empty for no spreading."""
@@ -196,10 +199,17 @@ def _warnings(pool: AdmissionPool, wanted: int) -> tuple[str, ...]:
 
 def _check_meaning(pool: AdmissionPool, wanted: PoolUnits) -> None:
     """What the pod would get is what it is charged, in one of the modes of the pool."""
-    meanings = [pool_units.interpret(wanted, mode) for mode in pool.modes]
+    meanings = [_meaning(pool, wanted, mode) for mode in pool.modes]
     refused = [meaning for meaning in meanings if isinstance(meaning, Refusal)]
     if refused and len(refused) == len(meanings):
         raise _RefusalError(f"InvalidRequest: {refused[0].reason}")
+
+
+def _meaning(pool: AdmissionPool, wanted: PoolUnits, mode: CardMode) -> NodeRequest | Refusal:
+    meaning = pool_units.interpret(wanted, mode)
+    if isinstance(meaning, Refusal) or not isinstance(meaning.want, CardShares):
+        return meaning
+    return smallest_share.refusal(meaning.want.percent, pool.smallest, pool.name) or meaning
 
 
 def _denied(pool: AdmissionPool, asker: PodRequester) -> str:
