@@ -185,7 +185,7 @@ def test_annotations_changed_after_creation_change_no_amount(main, before, after
 
 def test_a_pod_gets_its_cards_in_every_way_to_ask():
     """The properties above are not about refusals only."""
-    asked = [
+    asked: list[tuple[dict[str, int], dict[str, str], CardMode, dict[str, int]]] = [
         ({TEAM: 50}, {}, "Percent", {TEAM: 50}),
         ({TEAM: 100}, {CARDS: "2", RATIO: "50"}, "Percent", {TEAM: 100}),
         ({TEAM: 2}, {CARDS: "2", RATIO: "100"}, "Exclusive", {TEAM: 2}),

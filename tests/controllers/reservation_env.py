@@ -28,6 +28,7 @@ from croupier.controllers.ledger.reservation_metrics import ReservationMetrics
 from croupier.core.claims.budget import UNLIMITED, ReservationLimits
 from croupier.core.ledger.ledger import Ledger
 from croupier.core.model.card import LedgerCard
+from croupier.core.pods.request_parser import CARDS, PERCENT, RATIO
 from croupier.kube.client.api_client import Client, Selection
 from croupier.kube.client.errors import NotFound
 from croupier.kube.controller.events import EventRecorder
@@ -118,9 +119,15 @@ class ReservationEnv:
     async def delete(self, name: str) -> None:
         await self.api.delete(kinds.RESERVATIONS, name, namespace=self.namespace)
 
-    async def pod(self, name: str, node: str = "node-1") -> str:
-        spec = {"nodeName": node, "containers": [{"name": "main", "image": "none"}]}
-        body = {"metadata": {"name": name}, "spec": spec}
+    async def pod(self, name: str, node: str = "node-1", *, cards: int = 0, percent: int = 50) -> str:
+        """A bound pod; with `cards`, it requests them."""
+        limits = {PERCENT: str(cards * percent)} if cards else {}
+        container = {"name": "main", "image": "none", "resources": {"limits": limits}}
+        annotations = {CARDS: str(cards), RATIO: str(percent)} if cards else {}
+        body = {
+            "metadata": {"name": name, "annotations": annotations},
+            "spec": {"nodeName": node, "containers": [container]},
+        }
         return (await self.api.create(kinds.PODS, body, namespace=self.namespace)).metadata.uid
 
     async def pod_ends(self, name: str) -> None:

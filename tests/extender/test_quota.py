@@ -67,7 +67,7 @@ async def _ask(table: ExtenderEnv, name: str, units: str, annotations: dict[str,
 
 async def _uses(table: ExtenderEnv, amount: str) -> bool:
     found = await table.api.get(QUOTAS, "team", namespace=table.namespace)
-    return found.get("status", {}).get("used", {}).get(f"requests.{TEAM}") == amount
+    return bool(found.get("status", {}).get("used", {}).get(f"requests.{TEAM}") == amount)
 
 
 def _used(table: ExtenderEnv) -> int:

@@ -162,7 +162,7 @@ async def test_deleting_a_reservation_keeps_the_cards_of_a_running_pod(office):
     async with office.works():
         await office.ask("train")
         await office.becomes("train", "Reserved")
-        uid = await office.pod("train")
+        uid = await office.pod("train", cards=2)
 
         async def bound() -> bool:
             return not office.manager.ledger("node-1").held

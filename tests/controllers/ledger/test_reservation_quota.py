@@ -5,14 +5,18 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import pytest
 import pytest_asyncio
 
 from croupier.api import kinds
 from croupier.api.quotas import RESOURCE_QUOTAS
+from croupier.api.scheduling_v1 import PRIORITY_CLASSES
+from croupier.capacity.in_memory import InMemoryCapacityManager
 from croupier.core.claims.budget import ReservationLimits
 from croupier.core.pods.request_parser import CARDS, GPU, LEDGER, PERCENT, RATIO
 from croupier.kube.client import api_client, config
 from croupier.kube.client.api_client import Client, Selection
+from croupier.kube.client.errors import ApiError
 from tests.controllers import reservation_env as offices
 from tests.controllers.reservation_env import ReservationEnv
 from tests.polling import until_async
@@ -147,6 +151,12 @@ async def test_a_pod_that_requests_nothing_frees_no_quota(office: ReservationEnv
         await office.ask("second", cards=1, percent=50)
         await office.becomes("second", "Failed", "Reservations hold 100")
 
+        await office.delete("first")
+        await office.becomes("first", "Reserved")  # deleted, and charged until its pod ends
+        await office.pod_ends("first")
+        await office.vanishes("first")
+        await office.becomes("second", "Reserved")
+
 
 async def _bound(office: ReservationEnv, name: str) -> bool:
     found = await office.get(name)
@@ -212,3 +222,37 @@ async def test_a_ttl_beyond_the_longest_gets_nothing(office: ReservationEnv):
         await office.ask("long", ttlSeconds=61)
         await office.becomes("long", "Failed", "the setting reservations.maxTTL allows 60 s")
         assert office.used() == [0, 0]
+
+
+async def test_priority_comes_from_a_class(office: ReservationEnv):
+    await office.open("node-1", cards=1)
+    name = f"{office.namespace}-high"
+    await office.api.create(PRIORITY_CLASSES, {"metadata": {"name": name}, "value": 1000})
+    try:
+        await office.ask("older", cards=1, percent=60)
+        await office.ask("urgent", cards=1, percent=60, priorityClassName=name)
+        await office.ask("unknown", cards=1, percent=60, priorityClassName="no-such-class")
+        async with office.works():
+            await office.becomes("urgent", "Reserved")
+            await office.becomes("older", "Failed", "card 0 is short by 20 %")
+            refused = await office.becomes("unknown", "Failed", "PriorityClass no-such-class does not exist")
+            assert refused.status.conditions[0].reason == "UnknownPriorityClass"
+    finally:
+        await office.api.delete(PRIORITY_CLASSES, name)
+
+
+async def test_kubernetes_itself_can_limit_the_number(api: Client, lab: Any, crds: Any, namespace: str):
+    """Object count quotas apply to Reservations as to every kind; Kubernetes looks for new kinds seldom."""
+    env = ReservationEnv(api, namespace, InMemoryCapacityManager())
+    hard = {"count/reservations.mps.nvidia.com": "1"}
+    body = {"metadata": {"name": "count"}, "spec": {"hard": hard}}
+    await api.create(RESOURCE_QUOTAS, body, namespace=namespace)
+
+    async def counted() -> bool:
+        found = await api.get(RESOURCE_QUOTAS, "count", namespace=namespace)
+        return bool(found.status.used)
+
+    await until_async(counted, "the quota to be counted", within=200.0)
+    await env.ask("first")
+    with pytest.raises(ApiError, match="exceeded quota: count"):
+        await env.ask("second")

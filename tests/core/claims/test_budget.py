@@ -11,6 +11,7 @@ from croupier.core.claims import budget
 from croupier.core.claims.budget import (
     SHARES,
     WHOLE_CARDS,
+    Charge,
     NamespaceBudget,
     NamespaceHoldings,
     NamespaceQuota,
@@ -117,7 +118,7 @@ def test_a_pod_is_refused_only_for_what_reservations_hold():
 
     assert limited.pod_refusal({SHARES: 50}) is None  # the API server refuses it by itself
     together = replace(limited, holdings=held(percent=5))
-    assert "Reservations hold 5" in together.pod_refusal({SHARES: 10}).message
+    assert "Reservations hold 5" in str(together.pod_refusal({SHARES: 10}))
     assert together.pod_refusal({SHARES: 5}) is None
     assert together.pod_refusal({WHOLE_CARDS: 8}) is None
 
@@ -151,7 +152,7 @@ def test_no_order_of_pods_and_reservations_exceeds_a_quota(steps, gpus, percent,
         assert all(used[name] + total.holdings.charge.get(name, 0) <= hard[name] for name in hard)
 
 
-def _create_pod(charge: dict[str, int], used: dict[str, int], hard: dict[str, int]) -> bool:
+def _create_pod(charge: Charge, used: dict[str, int], hard: dict[str, int]) -> bool:
     if any(used[name] + number > hard[name] for name, number in charge.items()):
         return False
     for name, number in charge.items():
@@ -209,4 +210,4 @@ def test_a_ttl_beyond_the_longest_is_refused():
 
     assert budget.ttl_refusal(60, limits) is None
     assert budget.ttl_refusal(None, limits) is None
-    assert "ttlSeconds is 61" in budget.ttl_refusal(61, limits).message
+    assert "ttlSeconds is 61" in str(budget.ttl_refusal(61, limits))

@@ -11,6 +11,7 @@ from croupier.core.claims.reservation import PHASE, PHASE_CHANGES, LastReservati
 from croupier.core.claims.rival_hold import RivalHold
 from croupier.core.ledger import ledger as book
 from croupier.core.ledger.ledger import Ledger
+from croupier.core.model.card_request import CardShares
 from tests.core.reservation_builders import (
     HOLDER,
     POD,
@@ -539,6 +540,19 @@ def test_a_changed_ttl_changes_the_expiry():
     assert forever.held == {POD: None}
 
 
+def test_a_deleted_reservation_stays_while_a_pod_holds_cards_that_it_does_not_request():
+    """Otherwise quotas would count neither of them."""
+    before = with_holder(cards(), HOLDER, terms=held_by(bound=True))
+    asked = reservation_request(deleted=True, last_status=BOUND)
+
+    ledger, _, judged = decided(before, inputs(asked, pods=(running_pod(),)))
+    assert (ledger, judged.free) == (before, frozenset())
+
+    ended = replace(inputs(asked, pods=(running_pod(finished=True),)), over=frozenset({HOLDER}))
+    ledger, _, judged = decided(before, ended)
+    assert (ledger, judged.free) == (cards(), frozenset({"default/mine"}))
+
+
 DELETED = {
     "releases a waiting hold": (held_by(), POD, None),
     "leaves a running pod its cards": (held_by(bound=True), HOLDER, {}),
@@ -554,9 +568,10 @@ DELETED = {
 @pytest.mark.parametrize(("terms", "holder", "held"), DELETED.values(), ids=DELETED)
 def test_a_deletion(terms, holder, held):
     before = with_holder(cards(), holder, terms=terms)
+    pod = replace(waiting_pod(), wants=(CardShares(2, 50),))
 
     ledger, outcomes, judged = decided(
-        before, inputs(reservation_request(deleted=True, last_status=GRANTED), pods=(waiting_pod(),))
+        before, inputs(reservation_request(deleted=True, last_status=GRANTED), pods=(pod,))
     )
 
     assert outcomes == {}

@@ -307,6 +307,8 @@ def detach(ledger: Ledger, holder: str, scene: ReservationInputs) -> Ledger:
 
 def _updated_hold(ledger: Ledger, holder: str, asked: ReservationRequest, scene: ReservationInputs) -> Ledger:
     """Update the cards that the Reservation holds as `holder`."""
+    if asked.deleted and _is_bound_without_request(ledger, holder, asked, scene):
+        return ledger_ops.release(ledger, holder) if holder in scene.over else ledger
     if (
         asked.deleted
         or holder_names.pod_key(holder) != asked.pod
@@ -325,6 +327,14 @@ def _updated_hold(ledger: Ledger, holder: str, asked: ReservationRequest, scene:
     if holder in scene.over or (own and pod is not None and pod.node):
         return _updated_waiting_hold(_returned_to_reservation(ledger, holder), asked, scene)
     return _extended_only(ledger, holder, asked.until)
+
+
+def _is_bound_without_request(
+    ledger: Ledger, holder: str, asked: ReservationRequest, scene: ReservationInputs
+) -> bool:
+    """The pod holds the cards only through the Reservation: quotas count them as long as it exists."""
+    pod = scene.pods.get(asked.pod)
+    return pod is not None and pod.holder == holder and holder not in ledger.held and not pod.wants
 
 
 def _extended_only(ledger: Ledger, holder: str, until: datetime | None) -> Ledger:
