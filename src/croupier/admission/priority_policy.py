@@ -36,7 +36,7 @@ def documents() -> list[dict[str, Any]]:
     )
     return AdmissionPolicy(
         NAME,
-        [policies.rule(_GROUP, ["reservations"], "CREATE", "UPDATE")],
+        [{**policies.rule(_GROUP, ["reservations"], "CREATE", "UPDATE"), "scope": "Namespaced"}],
         {
             "old": "oldObject == null ? 0 : oldObject.spec.?priority.orValue(0)",
             "new": "object.spec.?priority.orValue(0)",

@@ -307,13 +307,7 @@ def detach(ledger: Ledger, holder: str, scene: ReservationInputs) -> Ledger:
 
 def _updated_hold(ledger: Ledger, holder: str, asked: ReservationRequest, scene: ReservationInputs) -> Ledger:
     """Update the cards that the Reservation holds as `holder`."""
-    if asked.deleted and _is_bound_without_request(ledger, holder, asked, scene):
-        return ledger_ops.release(ledger, holder) if holder in scene.over else ledger
-    if (
-        asked.deleted
-        or holder_names.pod_key(holder) != asked.pod
-        or not grant_matches(ledger.grant(holder), asked.want)
-    ):
+    if _has_ended(ledger, holder, asked, scene):
         return detach(ledger, holder, scene)
     if not holder_names.uid(holder):
         return _updated_waiting_hold(ledger, asked, scene)
@@ -329,12 +323,18 @@ def _updated_hold(ledger: Ledger, holder: str, asked: ReservationRequest, scene:
     return _extended_only(ledger, holder, asked.until)
 
 
-def _is_bound_without_request(
-    ledger: Ledger, holder: str, asked: ReservationRequest, scene: ReservationInputs
-) -> bool:
-    """The pod holds the cards only through the Reservation: quotas count them as long as it exists."""
+def _has_ended(ledger: Ledger, holder: str, asked: ReservationRequest, scene: ReservationInputs) -> bool:
+    """The Reservation is deleted, or `holder` is not its own.
+
+    A bound pod that requests no cards itself keeps its deleted Reservation, because quotas count the
+    Reservation.
+    """
+    if not asked.deleted:
+        own = holder_names.pod_key(holder) == asked.pod
+        return not own or not grant_matches(ledger.grant(holder), asked.want)
     pod = scene.pods.get(asked.pod)
-    return pod is not None and pod.holder == holder and holder not in ledger.held and not pod.wants
+    uncharged = pod is not None and pod.holder == holder and not pod.wants
+    return not uncharged or holder in ledger.held
 
 
 def _extended_only(ledger: Ledger, holder: str, until: datetime | None) -> Ledger:
