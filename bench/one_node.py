@@ -8,8 +8,8 @@ from bench.env import BenchEnv
 from bench.figures import OURS, Figure
 from bench.place import STOCK
 from croupier.api.mps.allocation import CARDS, MARK, RATIO
-from croupier.core.pods.request_parser import PERCENT
 from croupier.capacity.manager import CapacityManagerKind
+from croupier.core.pods.request_parser import PERCENT
 
 NODE = "node-1"
 CAPACITY_MANAGERS: tuple[CapacityManagerKind | None, ...] = (None, "InMemory", "CRD")

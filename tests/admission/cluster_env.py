@@ -76,6 +76,8 @@ class WebhookClusterEnv:
     reservations: Store[Any] = field(default_factory=lambda: Store(kinds.RESERVATIONS))
     quotas: Store[Any] = field(default_factory=lambda: Store(RESOURCE_QUOTAS))
     """Caches of the webhook."""
+    smallest: int = 1
+    """The smallest share without a pool, read when the webhook starts."""
     existing: set[str] = field(default_factory=set)
     """The pods that the webhook knows."""
     _config: Config = field(kw_only=True)
@@ -176,13 +178,13 @@ def limits(found: Raw) -> dict[str, dict[str, str]]:
 
 
 @contextlib.asynccontextmanager
-async def webhook_cluster(cluster: Cluster) -> AsyncIterator[WebhookClusterEnv]:
+async def webhook_cluster(cluster: Cluster, **options: Any) -> AsyncIterator[WebhookClusterEnv]:
     namespace = shared_cluster.create_namespace(cluster, "webhook")
     cluster.kubectl("label", "namespace", namespace, f"{NAME}={namespace}")
     reached = config.load(cluster.kubeconfig)
     try:
         async with api_client.connect(reached) as api, _index(api) as known:
-            env = WebhookClusterEnv(api, known, namespace, _config=reached)
+            env = WebhookClusterEnv(api, known, namespace, _config=reached, **options)
             async with _serving(env):
                 await until_async(env.is_open, "the API server to ask us")
                 yield env
@@ -235,12 +237,12 @@ async def _serving(env: WebhookClusterEnv) -> AsyncIterator[None]:
         lambda namespace: [one for one in env.quotas if one.metadata.namespace == namespace],
         lambda: env.limits,
     )
-    mutator = PodQuotaGuard(PodMutator(env.known, lambda: env.policy), budgets)
+    mutator = PodQuotaGuard(PodMutator(env.known, lambda: env.policy, smallest=env.smallest), budgets)
     hook = WebhookServer(
         mutator,
         ListenOptions(Address(LOOPBACK, 0), served),
         PoolAccessGuard(env.pools.get),
-        ReservationGuard(budgets, lambda _namespace, pod: pod in env.existing),
+        ReservationGuard(budgets, lambda _namespace, pod: pod in env.existing, env.smallest),
     )
     async with _following(env), hook.serving() as taken:
         options = WebhookConfigurationOptions(

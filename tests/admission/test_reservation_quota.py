@@ -9,6 +9,7 @@ import pytest_asyncio
 from croupier.api import kinds
 from croupier.api.quotas import RESOURCE_QUOTAS
 from croupier.core.claims.budget import UNLIMITED, ReservationLimits
+from croupier.core.model import smallest_share
 from croupier.core.pods.request_parser import CARDS, PERCENT, RATIO
 from croupier.kube.client.api_client import Selection
 from croupier.kube.client.errors import ApiError
@@ -25,7 +26,7 @@ SHARES = f"requests.{PERCENT}"
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def opened(lab: object, crds: object, cluster: Cluster) -> AsyncIterator[WebhookClusterEnv]:
     """A namespace with a quota of 150 percent."""
-    async with envs.webhook_cluster(cluster) as env:
+    async with envs.webhook_cluster(cluster, smallest=smallest_share.DEFAULT) as env:
         body = {"metadata": {"name": "cards"}, "spec": {"hard": {SHARES: "150"}}}
         await env.api.create(RESOURCE_QUOTAS, body, namespace=env.namespace)
         await until(lambda: _used(env) == "0", "the webhook to know the quota")
@@ -119,3 +120,17 @@ async def test_what_failed_or_was_released_holds_nothing(env: WebhookClusterEnv)
         return await reserve(env, "second", cards=3) == ""
 
     await until_async(admitted, "the next Reservation to be admitted")
+
+
+async def test_shares_below_the_smallest_are_refused(env: WebhookClusterEnv):
+    """For pods and Reservations, with the sentence of the ledger."""
+    sentence = smallest_share.refusal(1, smallest_share.DEFAULT)
+    assert sentence is not None
+
+    by_annotations = await env.create(envs.pod("tiny", {}, {CARDS: "1", RATIO: "1"}))
+    by_resource = await env.create(envs.pod("tiny", {PERCENT: "1"}))
+
+    assert sentence.reason in by_annotations.refused
+    assert sentence.reason in by_resource.refused
+    assert sentence.reason in await reserve(env, "tiny", percent=1)
+    assert (await env.create(envs.pod("small", {PERCENT: "3"}))).pod is not None

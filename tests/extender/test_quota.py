@@ -4,6 +4,7 @@ from typing import Any
 
 from croupier.api import kinds
 from croupier.core.ledger.ledger import Ledger
+from croupier.core.model import smallest_share
 from croupier.core.model.card import LedgerCard
 from croupier.core.pods.request_parser import CARDS, LEDGER, POOL, RATIO
 from croupier.kube.client.resource import Resource
@@ -48,6 +49,21 @@ async def test_annotations_that_were_never_charged_place_no_pod(table: ExtenderE
 
     assert "request 100 of gpu.mps.io/percent yourself" in said
     assert not table.holders(NODE)
+
+
+async def test_tiny_shares_do_not_close_a_card(table: ExtenderEnv):
+    """64 holders of 1 % would leave 36 % that no pod can get."""
+    await table.node(NODE, known=False)
+    card = LedgerCard(f"{NODE}-0", 0, smallest=smallest_share.DEFAULT)
+    await table.manager.open(NODE, Ledger(NODE, (card,)))
+    async with table.extender():
+        await table.pod("tiny", cards="1", ratio="1")
+        said = await table.sentence("tiny", "below the smallest share")
+        await table.pod("small", cards="1", ratio="3")
+        _, grant = await table.placed("small")
+
+    assert "ask for at least 3 % of each card, or have the setting sharing.minPercent lowered" in said
+    assert [part.share for part in grant] == [3]
 
 
 async def _percent_pool(table: ExtenderEnv) -> None:
