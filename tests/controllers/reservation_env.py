@@ -21,9 +21,6 @@ from croupier.controllers.ledger.reservation import (
     ReservationInformers,
     ReservationOptions,
 )
-    ReservationController,
-    ReservationOptions,
-)
 from croupier.controllers.ledger.reservation_metrics import ReservationMetrics
 from croupier.core.claims.budget import UNLIMITED, ReservationLimits
 from croupier.core.ledger.ledger import Ledger

@@ -166,7 +166,10 @@ async def test_before_its_caches_have_synced_it_is_not_ready_and_does_not_listen
             return said if status == 503 and "cannot reach" in said else ""
 
         said = await until_async(heard, "it to say why it is not ready", within=WITHIN)
-        assert "not synced yet: created pods, reservations.mps.nvidia.com, resourcequotas, nodes, secrets" in said
+        assert (
+            "not synced yet: created pods, reservations.mps.nvidia.com, resourcequotas, nodes, secrets"
+            in said
+        )
         assert "no certificate yet: " in said
         assert "not answering yet" in said
         with pytest.raises(ConnectionRefusedError):

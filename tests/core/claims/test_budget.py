@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from croupier.core.claims import budget
+from croupier.core.claims import budget, reservation
 from croupier.core.claims.budget import (
     SHARES,
     WHOLE_CARDS,
@@ -24,7 +24,7 @@ from croupier.core.model.card import CardGrant, LedgerCard
 from croupier.core.model.card_request import CardShares
 from croupier.core.pods.quota import QuotaUsage
 from croupier.core.quantity import NANO, Quantity
-from tests.core.reservation_builders import NOON, after_noon, cards
+from tests.core.reservation_builders import NOON, after_noon, cards, inputs, reservation_request
 
 
 def amount(number: int) -> Quantity:
@@ -211,3 +211,34 @@ def test_a_ttl_beyond_the_longest_is_refused():
     assert budget.ttl_refusal(60, limits) is None
     assert budget.ttl_refusal(None, limits) is None
     assert "ttlSeconds is 61" in str(budget.ttl_refusal(61, limits))
+
+
+def test_a_reservation_that_waits_for_capacity_uses_up_no_budget():
+    first = reservation_request("wide", 3, 50, pod="default/wide", age=60)
+    second = reservation_request("small", 1, 50, pod="default/small")
+    scene = inputs(first, second)
+    budgets = {"default": NamespaceBudget((quota({SHARES: 150}),))}
+
+    decided = budget.decide(cards(2), scene, "BinPack", budgets=budgets, is_charged=lambda _asked: False)
+
+    assert decided.refused == {}
+    assert decided.granted == frozenset({"default/small"})
+
+
+WANTED = st.lists(st.tuples(WANTS, st.integers(-1, 2)), max_size=8)
+
+
+@given(WANTED, st.integers(0, 300))
+def test_grants_of_one_decision_stay_within_the_quota(wanted, percent):
+    asked = tuple(
+        reservation_request(f"r{n}", want.cards, want.percent, pod=f"default/p{n}", priority=priority)
+        for n, (want, priority) in enumerate(wanted)
+    )
+    budgets = {"default": NamespaceBudget((quota({SHARES: percent}),))}
+
+    scene = budget.decide(
+        cards(4), inputs(*asked), "BinPack", budgets=budgets, is_charged=lambda _asked: False
+    )
+    after = reservation.apply(cards(8), scene, "BinPack")  # a ledger with more room than was decided on
+
+    assert sum(card.used for card in after.cards) <= percent

@@ -34,7 +34,7 @@ OURS = {"key": f"{NODE_LABEL}team-a", "operator": "Exists"}
 ALICE = PodRequester("ml", "trainer", "alice", ("ml-people", "system:authenticated"))
 CONTROLLER = replace(ALICE, user="system:serviceaccount:kube-system:job-controller", groups=("a", "b"))
 TEAM_A = AdmissionPool("team-a", total=8, per_pod=8, unit="Card")
-SHARES = AdmissionPool("team-a", total=400, per_pod=400, unit="Percent")
+SHARES = AdmissionPool("team-a", total=400, per_pod=400, unit="Percent", modes=("Percent",))
 
 Raw = dict[str, Any]
 

@@ -187,7 +187,7 @@ class ReservationController:
             scene = await self._guarded(ledger, scene, by_key)
             return await self._settled(scene.node, ledger, scene), scene
         async with self._granting:
-            scene = await self._budgets.refuse(ledger, scene)
+            scene = await self._budgets.limit(ledger, scene, self._settings.strategy)
             scene = await self._guarded(ledger, scene, by_key)
             return await self._settled(scene.node, ledger, scene), scene
 

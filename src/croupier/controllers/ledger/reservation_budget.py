@@ -7,7 +7,6 @@ any number of Reservations created at once is counted one after the other.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import cast
 
 from croupier.api import convert_pod, quotas
 from croupier.api.core_v1 import Pod
@@ -15,17 +14,12 @@ from croupier.api.quotas import RESOURCE_QUOTAS, ResourceQuota
 from croupier.capacity.manager import CapacityManager
 from croupier.core.claims import budget, rebuild, reservation
 from croupier.core.claims.budget import NamespaceBudget, ReservationLimits
-from croupier.core.claims.reservation import (
-    ReservationInputs,
-    ReservationOutcome,
-    ReservationReason,
-    ReservationRequest,
-)
+from croupier.core.claims.reservation import ReservationInputs, ReservationRequest
 from croupier.core.ledger import holder as holder_names
 from croupier.core.ledger.ledger import Ledger
 from croupier.core.model.card import Grant
 from croupier.core.model.card_request import CardRequest
-from croupier.core.model.reason import Reason
+from croupier.core.placement.placement import Strategy
 from croupier.kube.cache.informer import Informer
 from croupier.kube.client.api_client import Client, Selection
 
@@ -39,22 +33,15 @@ class ReservationBudgets:
     manager: CapacityManager
     limits: Callable[[], ReservationLimits]
 
-    async def refuse(self, ledger: Ledger | None, scene: ReservationInputs) -> ReservationInputs:
-        """The inputs with the pending Reservations that their namespace may not have, most urgent first."""
-        budgets: dict[str, NamespaceBudget] = {}
-        refused = dict(scene.refused)
-        for asked in reservation.pending(ledger, scene):
-            if asked.key in refused:
-                continue
-            if asked.namespace not in budgets:
-                budgets[asked.namespace] = await self._current(asked.namespace)
-            current = budgets[asked.namespace]
-            reason = self._refusal(asked, current)
-            if reason is None:
-                budgets[asked.namespace] = current.granted(asked.want)
-            else:
-                refused[asked.key] = _outcome(reason)
-        return replace(scene, refused=refused)
+    async def limit(
+        self, ledger: Ledger | None, scene: ReservationInputs, strategy: Strategy
+    ) -> ReservationInputs:
+        """The inputs with the pending Reservations that may get cards now, and those that may not."""
+        if ledger is None:
+            return scene
+        namespaces = {asked.namespace for asked in reservation.pending(ledger, scene)}
+        budgets = {namespace: await self._current(namespace) for namespace in sorted(namespaces)}
+        return budget.decide(ledger, scene, strategy, budgets=budgets, is_charged=self._is_charged)
 
     def charged(self, ledger: Ledger | None, namespace: str, holder: str) -> Mapping[str, int]:
         """What the Reservation with this holder is charged; empty if its pod is."""
@@ -66,12 +53,10 @@ class ReservationBudgets:
             return {}
         return NamespaceBudget(self._cached(namespace)).charge_of_grant(ledger, grant)
 
-    def _refusal(self, asked: ReservationRequest, current: NamespaceBudget) -> Reason | None:
-        """A pod that requests the cards itself is charged for them already."""
+    def _is_charged(self, asked: ReservationRequest) -> bool:
+        """Its pod requests cards itself, so Kubernetes charges the pod."""
         pod = self.pod(asked.pod)
-        if pod is not None and not pod.is_finished and convert_pod.view(pod).wants:
-            return None
-        return current.refusal(asked.want, asked.priority_class)
+        return pod is not None and not pod.is_finished and bool(convert_pod.view(pod).wants)
 
     async def _current(self, namespace: str) -> NamespaceBudget:
         """Quotas are read from the API server, because pods are charged there at once."""
@@ -95,7 +80,3 @@ class ReservationBudgets:
         if pod is None or pod.is_finished or holder_names.uid(holder) not in ("", pod.metadata.uid):
             return ()
         return convert_pod.view(pod).wants
-
-
-def _outcome(reason: Reason) -> ReservationOutcome:
-    return ReservationOutcome(cast("ReservationReason", reason.code), reason.message)

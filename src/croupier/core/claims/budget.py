@@ -9,15 +9,22 @@ The same function answers at admission, where it informs, and where cards are gr
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, cast
 
-from croupier.core.claims import rebuild
+from croupier.core.claims import rebuild, reservation
+from croupier.core.claims.reservation import (
+    ReservationInputs,
+    ReservationOutcome,
+    ReservationReason,
+    ReservationRequest,
+)
 from croupier.core.ledger.ledger import Ledger
 from croupier.core.model.card import CardGrant, Grant, LedgerCard
 from croupier.core.model.card_request import WHOLE_CARD, CardRequest, CardShares
 from croupier.core.model.reason import Reason
+from croupier.core.placement.placement import Strategy
 from croupier.core.pods.quota import QuotaUsage
 from croupier.core.pods.request_parser import GPU, PERCENT, POOL
 from croupier.core.quantity import NANO, ZERO, Quantity
@@ -167,6 +174,39 @@ class NamespaceBudget:
             f"of {quota.usage.hard[name]} pods use {used} and Reservations hold {reserved}; "
             "ask for less, or delete a pod or a Reservation"
         )
+
+
+def decide(
+    ledger: Ledger,
+    scene: ReservationInputs,
+    strategy: Strategy,
+    *,
+    budgets: Mapping[str, NamespaceBudget],
+    is_charged: Callable[[ReservationRequest], bool],
+) -> ReservationInputs:
+    """The inputs with the Reservations that may get cards now, and those that exceed the budget.
+
+    Only what fits on the node uses up a budget, so a Reservation that waits for capacity keeps no other one
+    waiting. `budgets` are by namespace; `is_charged` says that the pod of a Reservation is charged already.
+    """
+    waiting = reservation.pending(ledger, scene)
+    keys = {asked.key for asked in waiting}
+    holding = tuple(asked for asked in scene.reservations if asked.key not in keys)
+    current = reservation.apply(ledger, replace(scene, reservations=holding), strategy)
+    left, refused, granted = dict(budgets), dict(scene.refused), set()
+    for asked in waiting:
+        free, budget = is_charged(asked), left[asked.namespace]
+        reason = None if free else budget.refusal(asked.want, asked.priority_class)
+        if reason is not None:
+            code = cast("ReservationReason", reason.code)
+            refused.setdefault(asked.key, ReservationOutcome(code, reason.message))
+        after = current if asked.key in refused else reservation.try_claim(current, asked, scene, strategy)
+        if after is not current:
+            granted.add(asked.key)
+            left[asked.namespace] = budget if free else budget.granted(asked.want)
+        current = after
+    allowed = frozenset(granted | {asked.key for asked in holding})
+    return replace(scene, refused=refused, granted=allowed)
 
 
 def holdings(

@@ -74,7 +74,7 @@ def _with_pools_of_pods(report: NodeCardReport, live: Iterable[PodView]) -> Node
     pools = {
         part.card: want.pool
         for pod in live
-        if is_plausible(pod.grant, pod.wants)
+        if is_plausible(pod.grant, pod.wants, {})
         for want in pod.wants
         if want.pool in report.pools
         for part in pod.grant

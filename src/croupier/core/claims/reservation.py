@@ -169,6 +169,8 @@ class ReservationInputs:
     """Holds of other Reservations on other nodes, by `namespace/name` of their pod."""
     refused: Mapping[str, ReservationOutcome] = field(default_factory=dict)
     """Why Reservations that hold nothing may not get cards, by `namespace/name`."""
+    granted: frozenset[str] | None = None
+    """The Reservations that may get cards now; None: all. Others were not counted in their budget."""
 
     def bound(self, pod: str) -> PodView | None:
         """The pod, if it is bound here and has not ended."""
@@ -289,8 +291,9 @@ def apply(ledger: Ledger, scene: ReservationInputs, strategy: Strategy) -> Ledge
             ledger = detach(ledger, holder, scene)
     holding = by_reservation(ledger)
     for asked in sorted(scene.reservations, key=lambda reservation: reservation.urgency):
-        if asked.has_finalizer and asked.key not in holding and _is_pending(asked, scene):
-            ledger = _try_claim(ledger, asked, scene, strategy)
+        may = scene.granted is None or asked.key in scene.granted
+        if may and asked.has_finalizer and asked.key not in holding and _is_pending(asked, scene):
+            ledger = try_claim(ledger, asked, scene, strategy)
     return ledger
 
 
@@ -368,7 +371,7 @@ def _is_pending(asked: ReservationRequest, scene: ReservationInputs) -> bool:
     return not (over or scene.ended(asked) or scene.left(asked) or scene.expired(asked))
 
 
-def _try_claim(
+def try_claim(
     ledger: Ledger, asked: ReservationRequest, scene: ReservationInputs, strategy: Strategy
 ) -> Ledger:
     if obstacle(ledger, asked, scene) is not None:

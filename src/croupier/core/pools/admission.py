@@ -176,15 +176,15 @@ def _check_size(pool: AdmissionPool, wanted: PoolUnits) -> None:
     if wanted.count > pool.per_pod:
         raise _RefusalError(
             f"InsufficientCapacity: the pod requests {wanted.count} of {POOL}{pool.name}, but one node can "
-            f"provide at most {pool.per_pod}{unit}, and a pod gets all its units on one node; request less, or "
-            "have cards added to the pool"
+            f"provide at most {pool.per_pod}{unit}, and a pod gets all its units on one node; request less, "
+            "or have cards added to the pool"
         )
     cards = pool.per_pod // WHOLE_CARD
     if pool.unit == PERCENT and wanted.spread is not None and wanted.spread.cards > cards:
         raise _RefusalError(
-            f"InsufficientCapacity: the pod requests {wanted.spread}, but one node can provide at most {cards} "
-            "different cards, and a pod gets all its cards on one node; request fewer cards, or have cards "
-            "added to the pool"
+            f"InsufficientCapacity: the pod requests {wanted.spread}, but one node can provide at most "
+            f"{cards} different cards, and a pod gets all its cards on one node; request fewer cards, or have "
+            "cards added to the pool"
         )
 
 
