@@ -183,8 +183,8 @@ def _check_size(pool: AdmissionPool, wanted: PoolUnits) -> None:
     if pool.unit == PERCENT and wanted.spread is not None and wanted.spread.cards > cards:
         raise _RefusalError(
             f"InsufficientCapacity: the pod requests {wanted.spread}, but one node can provide at most "
-            f"{cards} different cards, and a pod gets all its cards on one node; request fewer cards, or have "
-            "cards added to the pool"
+            f"{cards} different cards, and a pod gets all its cards on one node; request fewer cards, or "
+            "have cards added to the pool"
         )
 
 
