@@ -208,10 +208,6 @@ def _offences(concerned: str) -> str:
     return f"variables.checked.filter(one, {sets}).map(one, '{before}' + one.name + '{between}' + {first})"
 
 
-def _none(variable: str, message: str, otherwise: str) -> dict[str, Any]:
-    return policies.validation(f"size(variables.{variable}) == 0", message, variable, offence("", otherwise))
-
-
 # The devices of a ResourceClaim are not visible to admission, so its pods are left alone.
 _NO_CLAIMS: Final = "size(object.spec.?resourceClaims.orValue([])) == 0"
 _UNHELD: Final = f"{_NO_CLAIMS} && !variables.regular.exists(one, {_requests(_OTHER_CARDS)})"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from croupier.core.model.card import LedgerCard, MigSlot
-from croupier.core.model.sharing import PoolMode, Sharing
+from croupier.core.model.sharing import PoolMode, Sharing, card_mode
 from croupier.core.pools import capacity as pool_capacity
 from croupier.core.pools.capacity import Capacity, CountedCard
 
@@ -132,7 +132,7 @@ any_card = st.sampled_from([WHOLE, TAKEN, SHARED, SLICED, CUT])
 def test_only_cards_of_one_unit_are_added(lines: list[CountedCard], mode: PoolMode) -> None:
     found = pool_capacity.count(lines, mode)
 
-    same = [line for line in lines if line.card.mode == pool_capacity.CARD_MODE[mode]]
+    same = [line for line in lines if line.card.mode == card_mode(mode)]
     assert replace(found, uncounted="") == pool_capacity.count(same, mode)
     assert bool(found.uncounted) == (len(same) < len(lines))
     by_mode = [pool_capacity.count(lines, each) for each in MODES]

@@ -13,18 +13,11 @@ from typing import Final
 
 from croupier.core.ledger import holder as holder_names
 from croupier.core.ledger.reported_cards import MAX_SLOTS
-from croupier.core.model import name_list
+from croupier.core.model import name_list, sharing
 from croupier.core.model.card import MAX_CARDS, CardMode, LedgerCard
 from croupier.core.model.card_request import WHOLE_CARD
 from croupier.core.model.sharing import PoolMode, Sharing
 
-CARD_MODE: Final[Mapping[PoolMode, CardMode]] = {
-    "MPS": "Percent",
-    "Exclusive": "Exclusive",
-    "MIG": "MIG",
-    "TimeSlice": "TimeSlice",
-}
-"""The mode of a pool's cards in the ledger."""
 MAX_LISTED: Final = 5
 """The largest number of items that a sentence lists."""
 
@@ -61,7 +54,7 @@ class Capacity:
 
 def in_unit_of(lines: Iterable[CountedCard], mode: PoolMode) -> Iterator[CountedCard]:
     """The cards that count in the unit of the pool's mode."""
-    return (line for line in lines if line.card.mode == CARD_MODE[mode])
+    return (line for line in lines if line.card.mode == sharing.card_mode(mode))
 
 
 def count(lines: Iterable[CountedCard], mode: PoolMode, booked: int = 0) -> Capacity:
@@ -76,7 +69,7 @@ def count(lines: Iterable[CountedCard], mode: PoolMode, booked: int = 0) -> Capa
 
 
 def _uncounted(lines: Iterable[CountedCard], mode: PoolMode) -> str:
-    others = [line for line in lines if line.card.mode != CARD_MODE[mode]]
+    others = [line for line in lines if line.card.mode != sharing.card_mode(mode)]
     if not others:
         return ""
     free: Counter[str] = Counter()
@@ -96,17 +89,17 @@ _UNIT_NAMES: Final[Mapping[CardMode, str]] = {
 }
 
 
-def card_units(sharing: Sharing, fits: Mapping[str, int]) -> int:
+def card_units(shared: Sharing, fits: Mapping[str, int]) -> int:
     """The units of a card that is shared so. `fits` is the number of devices by MIG profile, if known."""
-    match sharing.mode:
+    match shared.mode:
         case "MPS":
             return WHOLE_CARD
         case "Exclusive":
             return 1
         case "TimeSlice":
-            return sharing.slices
+            return shared.slices
         case "MIG":
-            return sum(number for _, number in sharing.layout) or fits.get(sharing.profile) or MAX_SLOTS
+            return sum(number for _, number in shared.layout) or fits.get(shared.profile) or MAX_SLOTS
 
 
 def per_pod(cards: Iterable[tuple[str, int]]) -> int:
