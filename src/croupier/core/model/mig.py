@@ -124,6 +124,11 @@ def _size(profile: str) -> tuple[int, int]:
     return (int(match["slices"]), int(match["memory"])) if match else (0, 0)
 
 
+def compute_slices(profile: str) -> int:
+    """The compute slices of a profile; 0 if it is none."""
+    return _size(profile)[0]
+
+
 def is_profile(name: str) -> bool:
     return PROFILE.fullmatch(name) is not None
 

@@ -1,0 +1,1 @@
+"""How much of the cards each namespace held, and for how long."""
