@@ -19,7 +19,10 @@ PROMISED = {
     "reservations.maxCardsPerNamespace": "32",
     "reservations.maxTTL": "24h",
     "reservations.defaultTTL": "1h",
+    "reservations.mirror": "Off",
+    "reservations.mirrorKeep": "10m",
     "sharing.minPercent": "3",
+    "usage.retention": "35d",
     "capacityManager": "InMemory",
     "fallback.direction": "nearest",
     "fallback.minMemory": "",
@@ -49,6 +52,10 @@ WRONG = {
     "a time in words": (
         {"reservation": {"ttl": "2 minutes"}},
         "reservation.ttl: '2 minutes' must have a format such as 90s",
+    ),
+    "more days than can be kept": (
+        {"usage": {"retention": "63d"}},
+        "usage.retention: '63d' must have a format such as 35d",
     ),
     "too much": (
         {"alerts": {"capacityLow": {"percent": 101}}},

@@ -15,6 +15,7 @@ from croupier.api.core_v1 import (
 from croupier.api.gpu import GPUDevice, GPUNodeInventory, GPUPool
 from croupier.api.mbcas import PodAllocation
 from croupier.api.mps import NodeReservation, Reservation
+from croupier.api.mps.ledger_revision import LedgerRevision
 from croupier.kube.client.resource import Raw, Resource
 
 PODS: Final = Resource("", "v1", "pods", "Pod", True, Pod)
@@ -90,6 +91,10 @@ RESERVATIONS: Final = Resource("mps.nvidia.com", "v1", "reservations", "Reservat
 NODE_RESERVATIONS: Final = Resource(
     "mps.nvidia.com", "v1", "nodereservations", "NodeReservation", False, NodeReservation
 )
+LEDGER_REVISIONS: Final = Resource(
+    "mps.nvidia.com", "v1", "nodereservations", "NodeReservation", False, LedgerRevision
+)
+"""NodeReservations, with the time of their last write."""
 GPU_DEVICES: Final = Resource("gpu.deckhouse.io", "v1alpha1", "gpudevices", "GPUDevice", False, GPUDevice)
 GPU_NODE_INVENTORIES: Final = Resource(
     "gpu.deckhouse.io", "v1alpha1", "gpunodeinventories", "GPUNodeInventory", False, GPUNodeInventory

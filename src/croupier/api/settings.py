@@ -16,6 +16,7 @@ from croupier.core.model import smallest_share
 _DURATION: Final = "^([0-9]{1,6})(s|m|h)$"
 Duration: TypeAlias = Annotated[str, Meta(pattern=_DURATION), schema(x_example="90s")]
 MemorySize: TypeAlias = Annotated[str, Meta(pattern="^[1-9][0-9]*(Mi|Gi)$"), schema(x_example="10Gi")]
+Days: TypeAlias = Annotated[str, Meta(pattern="^([1-9]|[1-5][0-9]|6[0-2])d$"), schema(x_example="35d")]
 LabelKey: TypeAlias = Annotated[str, Meta(min_length=1, max_length=316)]
 
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600}
@@ -28,6 +29,11 @@ RESTARTS: Final = schema(x_restarts=True)
 def seconds(span: str) -> int:
     """The seconds of a duration such as `90s`, `10m` or `1h`."""
     return int(span[:-1]) * _SECONDS[span[-1]]
+
+
+def days(span: str) -> int:
+    """The days of a span such as `35d`."""
+    return int(span[:-1])
 
 
 class ManagedNodesSettings(Wire, frozen=True, kw_only=True):
@@ -71,8 +77,8 @@ class ReservationSettings(Wire, frozen=True, kw_only=True):
     """The time after which a hold or a booking expires if its pod is not bound, for example 120s."""
 
 
-class ReservationLimitSettings(Wire, frozen=True, kw_only=True):
-    """What the Reservations of a namespace may hold, in addition to its ResourceQuotas."""
+class ReservationObjectSettings(Wire, frozen=True, kw_only=True):
+    """The objects of kind Reservation: what a namespace may hold with them, and mirrors of placements."""
 
     max_per_namespace: Annotated[int, Meta(ge=0, le=100_000), INT32] = 100
     """The largest number of Reservations without a bound pod in one namespace. 0 is no limit."""
@@ -80,6 +86,11 @@ class ReservationLimitSettings(Wire, frozen=True, kw_only=True):
     """The largest number of cards that the Reservations without a bound pod of one namespace hold. 0: any."""
     max_ttl: Annotated[Duration, Meta(description=_MAX_TTL)] = field(name="maxTTL", default="24h")
     default_ttl: Annotated[Duration, Meta(description=_DEFAULT_TTL)] = field(name="defaultTTL", default="1h")
+    mirror: Literal["Off", "On"] = "Off"
+    """Whether each placed pod without a Reservation gets one that shows what it holds, and holds nothing."""
+    mirror_keep: Duration = "10m"
+    """How long such a Reservation is kept as Released after its pod has ended, for example 10m."""
+
 
 
 class SharingSettings(Wire, frozen=True, kw_only=True):
@@ -87,6 +98,13 @@ class SharingSettings(Wire, frozen=True, kw_only=True):
 
     min_percent: Annotated[int, Meta(ge=1, le=100), INT32, RESTARTS] = smallest_share.DEFAULT
     """The smallest share of a card that a pod or Reservation may request, for pools that set none."""
+
+
+class UsageSettings(Wire, frozen=True, kw_only=True):
+    """The record of how long cards were held."""
+
+    retention: Days = "35d"
+    """How many days of usage are kept: 1d to 62d."""
 
 
 class FallbackSettings(Wire, frozen=True, kw_only=True):
@@ -174,10 +192,12 @@ class Configuration(Wire, frozen=True, kw_only=True):
     """How often nodes are checked."""
     reservation: ReservationSettings = ReservationSettings()
     """How long capacity is held for a pod that is not bound yet."""
-    reservations: ReservationLimitSettings = ReservationLimitSettings()
-    """What the Reservations of a namespace may hold, in addition to its ResourceQuotas."""
+    reservations: ReservationObjectSettings = ReservationObjectSettings()
+    """The objects of kind Reservation: what a namespace may hold with them, and mirrors of placements."""
     sharing: SharingSettings = SharingSettings()
     """How cards are shared by percent."""
+    usage: UsageSettings = UsageSettings()
+    """The record of how long cards were held."""
     capacity_manager: Annotated[Literal["InMemory", "CRD"], RESTARTS] = "InMemory"
     """Where the ledger is: InMemory (one extender process) or CRD (NodeReservations, several processes)."""
     fallback: FallbackSettings = FallbackSettings()

@@ -1,9 +1,9 @@
 """The records of usage: ConfigMaps in the namespace of the installation.
 
-`croupier-usage` contains the account: what is held, up to which change of the ledgers it is counted, and the
-hours of the days that can still change. It is written by compare-and-swap, so a change is counted once. The hours
-of a finished day are copied to one of the ConfigMaps `croupier-usage-00` to `croupier-usage-63` before they are
-removed from the account. The names are fixed, so that rights can be limited to them.
+`croupier-usage` contains the account: what is held, up to which change of the ledgers it is counted, and
+the hours of the days that can still change. It is written by compare-and-swap, so a change is counted once.
+The hours of a finished day are copied to one of the ConfigMaps `croupier-usage-00` to `croupier-usage-63`
+before they are removed from the account. The names are fixed, so that rights can be limited to them.
 """
 
 import base64
@@ -96,7 +96,8 @@ def decode_account(config_map: Raw) -> UsageAccount:
         nodes={name: _decode_node(node, keys) for name, node in record.nodes.items()},
         hours=_decode_hours(record.hours, keys),
         totals={
-            keys[number]: KeyTotal(Fraction(seconds), last) for number, (seconds, last) in record.totals.items()
+            keys[number]: KeyTotal(Fraction(seconds), last)
+            for number, (seconds, last) in record.totals.items()
         },
     )
 

@@ -32,6 +32,7 @@ from croupier.cli import (
     settings,
     ui,
     uninstall,
+    usage,
     version,
     webhook,
     webhook_config,
@@ -52,6 +53,7 @@ app.command("fallback", rich_help_panel="Allocation")(fallback.fallback)
 app.command("available", rich_help_panel="Allocation")(available.available)
 app.command("reservations", rich_help_panel="Allocation")(reservations.reservations)
 app.command("ledger", rich_help_panel="Allocation")(ledger.ledger)
+app.command("usage", rich_help_panel="Allocation")(usage.usage)
 app.command("audit", rich_help_panel="Allocation")(audit.audit)
 app.command("cards", rich_help_panel="Cards and pools")(cards.cards)
 app.add_typer(pools.app, name="pools", rich_help_panel="Cards and pools")

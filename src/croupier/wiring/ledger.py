@@ -13,6 +13,7 @@ from croupier.api.gpu import GPUPool
 from croupier.api.mps import NodeReservation
 from croupier.api.quotas import RESOURCE_QUOTAS
 from croupier.api.scheduling_v1 import PRIORITY_CLASSES
+from croupier.api.settings import Configuration
 from croupier.capacity import exclusion
 from croupier.capacity.cluster_view import ClusterView, LedgerInformers
 from croupier.capacity.crd import CRDCapacityManager
@@ -31,6 +32,14 @@ from croupier.controllers.ledger.occupancy import OccupancyController
 from croupier.controllers.ledger.reservation import ReservationController
 from croupier.controllers.ledger.reservation_metrics import ReservationMetrics
 from croupier.controllers.ledger.unschedulable_pods import UnschedulablePodRequeuer
+from croupier.controllers.ledger.usage import UsageOptions, UsageRecorder
+from croupier.controllers.ledger.usage_metrics import UsageMetrics
+from croupier.controllers.ledger.usage_sources import (
+    HoldingsReader,
+    InMemoryLedgerChanges,
+    LedgerChanges,
+    StoredLedgerChanges,
+)
 from croupier.core.cards import lifecycle
 from croupier.core.claims.budget import ReservationLimits
 from croupier.kube.cache.informer import Informer
@@ -78,6 +87,7 @@ class LedgerControllers:
         self._view = ClusterView(self._sources, smallest=smallest)
         self._outcomes = ReservationMetrics(context.metrics.registry, self._sources.reservations.store)
         self._audit_metrics = AuditMetrics(context.metrics.registry)
+        self._usage_metrics = UsageMetrics(context.metrics.registry)
         self._events = EventRecorder(context.api, REPORTER, metrics=context.metrics.events)
 
     @property
@@ -99,7 +109,26 @@ class LedgerControllers:
         *,
         records: Informer[NodeReservation] | None = None,
     ) -> None:
-        """Run during one leadership, or until `stop`; with `records`, write their status too."""
+        """Run during one leadership, or until `stop`; with `records`, write their status too.
+
+        The controllers are replaced when a setting that they depend on changes.
+        """
+
+        async def work(ending: asyncio.Event, configuration: Configuration) -> None:
+            controllers = self._controllers(manager, leadership, configuration, records)
+            await run_all(controllers, leadership, ending)
+
+        await self._context.live_settings.run_with(
+            work, stop, lambda settings: (settings.reservations, settings.usage)
+        )
+
+    def _controllers(
+        self,
+        manager: CapacityManager,
+        leadership: Leadership,
+        configuration: Configuration,
+        records: Informer[NodeReservation] | None,
+    ) -> list[Runnable]:
         api = self._context.api.fenced(leadership.require)
         audit = self._audit(manager, api)
         controllers: list[Runnable] = [
@@ -109,6 +138,7 @@ class LedgerControllers:
             self._occupancy(manager, api),
             UnschedulablePodRequeuer(self._pending, self._sources.nodes, api, api.clock),
             audit,
+            self._usage(manager, api, configuration, stored=records is not None),
         ]
         if records is not None:
             metrics = self._context.metrics.controller(node_reservation_status.NAME)
@@ -118,7 +148,7 @@ class LedgerControllers:
                     records, api, manager=manager, findings=audit.findings, settings=settings
                 )
             )
-        await run_all(controllers, leadership, stop)
+        return controllers
 
     def _cards(self, manager: CapacityManager) -> CardSyncController:
         settings = card_sync.CardSyncOptions(
@@ -146,6 +176,16 @@ class LedgerControllers:
         )
         sources = reservation.ReservationInformers(self._view, self._pending, self._quotas, self._priorities)
         return ReservationController(sources, api, manager=manager, recorder=self._events, settings=settings)
+
+    def _usage(
+        self, manager: CapacityManager, api: Client, configuration: Configuration, *, stored: bool
+    ) -> UsageRecorder:
+        namespace, reader = self._context.settings.namespace, HoldingsReader(self._view)
+        changes: LedgerChanges = (
+            StoredLedgerChanges(reader, api, namespace) if stored else InMemoryLedgerChanges(reader, manager)
+        )
+        options = UsageOptions(namespace, spans.days(configuration.usage.retention))
+        return UsageRecorder(changes, api, metrics=self._usage_metrics, options=options)
 
     def _audit(self, manager: CapacityManager, api: Client) -> Audit:
         settings = auditing.AuditOptions(clock=api.clock, metrics=self._audit_metrics)

@@ -1,7 +1,7 @@
 """Recounts usage from a list of ledger revisions, without the code under test.
 
-A revision of a node is valid until the next one. For each hour it adds the shares of the holders, multiplied by
-the seconds of the hour in which the revision was valid.
+A revision of a node is valid until the next one. For each hour it adds the shares of the holders,
+multiplied by the seconds of the hour in which the revision was valid.
 """
 
 from collections import Counter

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from croupier.api import usage_records
+from croupier.core.ledger.ledger import Ledger
 from croupier.core.usage import holdings as holding
 from croupier.core.usage import report
 from croupier.core.usage.account import HOUR, LATEST, NodeHoldings, UsageAccount
@@ -149,7 +150,7 @@ def test_old_hours_and_totals_are_forgotten():
 
 
 def test_shares_of_each_mode():
-    ledger = build.Ledger(
+    ledger = Ledger(
         "node-1",
         (
             build.shared(0, 25, pool="percent"),

@@ -1,12 +1,13 @@
 """Counts how long shares of cards were held: whole seconds, exact, by key and hour.
 
-The account holds two things: what is held on each node now, and what was used in each hour. Everything that is
-held is counted up to one common time, `until`. A change at another time is counted as the difference: a share
-that ended before `until` gives back the time that was counted too much. So the delay of a change does not matter.
+The account holds two things: what is held on each node now, and what was used in each hour. Everything that
+is held is counted up to one common time, `until`. A change at another time is counted as the difference: a
+share that ended before `until` gives back the time that was counted too much. So the delay of a change does
+not matter.
 
-After a list it may be unknown when a share began or ended. The generation of a ledger grows by one with each
-write, so one missed write is exact. If more were missed, shares that ended count until the last record, and
-shares that began count from the last write.
+After a list it may be unknown when a share began or ended. The generation of a ledger grows by one with
+each write, so one missed write is exact. If more were missed, shares that ended count until the last
+record, and shares that began count from the last write.
 """
 
 from collections.abc import Iterator, Mapping
@@ -68,6 +69,8 @@ class UsageAccount:
     nodes: dict[str, NodeHoldings] = field(default_factory=dict)
     hours: dict[int, dict[UsageKey, HourUsage]] = field(default_factory=dict)
     totals: dict[UsageKey, KeyTotal] = field(default_factory=dict)
+    changed: bool = field(default=False, compare=False)
+    """Something was counted since this was last set to False."""
 
     @property
     def is_idle(self) -> bool:
@@ -127,6 +130,7 @@ class UsageAccount:
 
     def _count(self, key: UsageKey, share: Fraction | int, pods: int, *, start: int, end: int) -> None:
         """Add `share` of a card and `pods` from `start` to `end`; subtract them if `end` is earlier."""
+        self.changed = True
         sign, first, last = (1, start, end) if end >= start else (-1, end, start)
         for hour, seconds in _by_hour(first, last):
             self._hour(hour * HOUR, key).card_seconds += sign * share * seconds

@@ -49,7 +49,7 @@ Holdings: TypeAlias = Mapping[UsageKey, Mapping[str, Fraction]]
 
 
 def holdings(ledger: Ledger, models: Mapping[str, CardModel]) -> Holdings:
-    """Everything that is held on a node: by bound pods, by pods that are being placed, and by Reservations."""
+    """Everything that is held on a node, by pods that are bound or being placed, and by Reservations."""
     held: dict[UsageKey, dict[str, Fraction]] = {}
     for card in ledger.cards:
         model = models.get(card.id, UNKNOWN_MODEL)
@@ -62,7 +62,7 @@ def holdings(ledger: Ledger, models: Mapping[str, CardModel]) -> Holdings:
 
 
 def pod_id(holder: str) -> str:
-    """Identifies the pod of a holder by its namespace and name. A pod that takes over its Reservation keeps it."""
+    """Identifies a pod by namespace and name, so that a pod that takes over its Reservation is the same."""
     return blake2b(holder_names.pod_key(holder).encode(), digest_size=_ID_BYTES).hexdigest()
 
 
