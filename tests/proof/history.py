@@ -41,6 +41,8 @@ class WatchRecording:
     newest: dict[str, tuple[str, int, str]] = field(default_factory=dict)
     """UID, generation and version of each existing object, by name."""
     breaks: int = 0
+    kept: list[Raw] | None = None
+    """Every revision, if they are kept."""
 
     async def begin(self) -> None:
         listing = await self.api.list(self.resource, self.selection)
@@ -85,6 +87,8 @@ class WatchRecording:
         meta = raw["metadata"]
         self.version = meta["resourceVersion"]
         name = _name(raw)
+        if self.kept is not None:
+            self.kept.append(raw)
         if change == "DELETED":
             self.newest.pop(name, None)
         else:
@@ -155,6 +159,10 @@ class History:
     def facts(self) -> list[Fact]:
         return sorted(self.judge.facts, key=lambda fact: fact.version)
 
+    def kept(self) -> list[Raw]:
+        """Every revision of every ledger in order."""
+        return [raw for tape in self.tapes if tape.resource is LEDGERS for raw in tape.kept or ()]
+
     def sheets(self) -> dict[str, LedgerRevision]:
         return self.judge.sheets
 
@@ -179,11 +187,15 @@ async def writes_stop(recording: History, others: Sequence[object] = ()) -> bool
 
 
 @contextlib.asynccontextmanager
-async def record(api: Client, *, pods: bool = False) -> AsyncIterator[History]:
-    """Record from now on. With `pods`, also check ledgers against the pods of all namespaces."""
+async def record(api: Client, *, pods: bool = False, keep: bool = False) -> AsyncIterator[History]:
+    """Record from now on. With `pods`, also check ledgers against the pods of all namespaces.
+
+    With `keep`, the revisions themselves are kept.
+    """
     judge = InvariantChecker()
     resources = [LEDGERS, PODS] if pods else [LEDGERS]
-    tapes = [WatchRecording(api, resource, judge) for resource in resources]
+    kept: list[Raw] | None = [] if keep else None
+    tapes = [WatchRecording(api, resource, judge, kept=kept) for resource in resources]
     for tape in tapes:
         await tape.begin()
     running = [asyncio.create_task(tape.run()) for tape in tapes]

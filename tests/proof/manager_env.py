@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, TypeVar
 
+from prometheus_client import CollectorRegistry
+
 from croupier.api import kinds
 from croupier.api.quotas import RESOURCE_QUOTAS
 from croupier.api.scheduling_v1 import PRIORITY_CLASSES
@@ -26,6 +28,9 @@ from croupier.controllers.ledger.card_sync import CardSyncController
 from croupier.controllers.ledger.holders import HolderController
 from croupier.controllers.ledger.node_reservation_status import NodeReservationStatusController
 from croupier.controllers.ledger.reservation import ReservationController
+from croupier.controllers.ledger.usage import UsageOptions, UsageRecorder
+from croupier.controllers.ledger.usage_metrics import UsageMetrics
+from croupier.controllers.ledger.usage_sources import HoldingsReader, StoredLedgerChanges
 from croupier.extender.binder import Binder
 from croupier.extender.node_ranking import NodeRanking
 from croupier.kube.cache.informer import Informer
@@ -141,6 +146,11 @@ class LedgerManagerEnv:
             self.ledgers, self.api, manager=self.manager, findings=self.findings, settings=settings
         )
 
+    def usage(self) -> UsageRecorder:
+        changes = StoredLedgerChanges(HoldingsReader(self.sight), self.api, "default", QUICK)
+        options = UsageOptions("default", retention=35, interval=RESYNC)
+        return UsageRecorder(changes, self.api, metrics=UsageMetrics(CollectorRegistry()), options=options)
+
     def start(self, *parts: str, authority: LeaderCheck = ALWAYS_LEADER) -> None:
         """Run these controllers until `close`, or as long as they have the authority."""
         auditor = self.audit()
@@ -151,6 +161,7 @@ class LedgerManagerEnv:
             "reservation": self.reservation,
             "audit": lambda: auditor,
             "standing": self.standing,
+            "usage": self.usage,
         }
         for part in parts:
             self.tasks.append(asyncio.create_task(made[part]().run(asyncio.Event(), authority)))

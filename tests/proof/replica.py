@@ -48,7 +48,7 @@ async def elected(api: Client, options: Any) -> None:
     async def work(term: Leadership) -> None:
         env = build_env(api.fenced(term.require), options)
         await env.synced()
-        env.start(*manager_env.CONTROLLERS, authority=term)
+        env.start(*manager_env.CONTROLLERS, "usage", authority=term)
         emit("leading")
         try:
             await asyncio.Event().wait()
