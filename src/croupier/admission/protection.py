@@ -20,6 +20,7 @@ from croupier.admission.policies import AdmissionPolicy
 from croupier.api.gpu import pool_config
 from croupier.api.gpu.convert_pool import CARD_ALLOCATION
 from croupier.api.gpu.device import IGNORE
+from croupier.api.mps.reservation import MIRROR
 from croupier.core.cards import lifecycle
 from croupier.core.model.namespaces import DEFAULT_NAMESPACE
 from croupier.core.nodes.bootstrap import DCGM, ENVIRONMENT, FEATURES_DIR, GFD, SERVICE, ServiceKind
@@ -45,6 +46,7 @@ SERVICE_POD_STARTER: Final = lifecycle.BOOTSTRAP
 KEEP_REQUEST: Final = "croupier-keep-request"
 PROTECT_CARDS: Final = "croupier-protect-cards"
 PROTECT_CONFIG: Final = "croupier-protect-pool-config"
+PROTECT_MIRRORS: Final = "croupier-protect-mirrors"
 PROTECT_NODES: Final = "croupier-protect-pool-nodes"
 SERVICE_PODS: Final = "croupier-service-pods"
 
@@ -97,9 +99,9 @@ def pod_documents(namespaces: Mapping[str, Any] | None = None) -> list[dict[str,
 
 
 def managed_documents(accounts: Iterable[str] = ACCOUNTS) -> list[dict[str, Any]]:
-    """Cards, pools and inventories, the ConfigMaps of pools, and the labels of their nodes."""
+    """Cards, pools and inventories, the ConfigMaps of pools, the labels of their nodes, and mirrors."""
     others = {"not-by-us": _not_by(map(_service_account, accounts))}
-    protected = (_cards(others), _config(others), _nodes(others))
+    protected = (_cards(others), _config(others), _nodes(others), _mirrors(others))
     return [document for policy in protected for document in policy.documents()]
 
 
@@ -238,6 +240,18 @@ def _nodes(others: Mapping[str, str]) -> AdmissionPolicy:
         [_none("fields", _MANAGED)],
         conditions=others,
         failure="Ignore",
+    )
+
+
+def _mirrors(others: Mapping[str, str]) -> AdmissionPolicy:
+    """Only Croupier marks Reservations that show what a pod holds."""
+    marked = _changed_labels(f"key == '{MIRROR}'")
+    return AdmissionPolicy(
+        PROTECT_MIRRORS,
+        [policies.rule("mps.nvidia.com", ["reservations"], "CREATE", "UPDATE")],
+        {**_LABELS, "fields": f"({marked}).map(key, 'the label ' + key)"},
+        [_none("fields", _MANAGED)],
+        conditions=others,
     )
 
 

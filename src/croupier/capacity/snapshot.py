@@ -15,6 +15,7 @@ from croupier.api import convert_pod, kinds
 from croupier.api.core_v1 import Node, Pod
 from croupier.api.gpu import GPUDevice, GPUNodeInventory, GPUPool, convert_node
 from croupier.api.mps import Reservation, ledger_codec, reservation_hold
+from croupier.api.mps.reservation import NO_MIRRORS
 from croupier.capacity import cluster_view
 from croupier.core.claims import audit, holder_lifecycle, rebuild
 from croupier.core.claims.audit import AuditInputs
@@ -59,7 +60,7 @@ async def take(api: Client, now: datetime, *, with_pods: bool = False) -> Cluste
         _all(api, kinds.NODE_RESERVATIONS),
         asyncio.gather(_all(api, kinds.GPU_DEVICES), _all(api, kinds.GPU_NODE_INVENTORIES)),
         _all(api, kinds.GPU_POOLS),
-        _all(api, kinds.RESERVATIONS),
+        _all(api, kinds.RESERVATIONS, Selection(labels=NO_MIRRORS)),
         _all(api, kinds.PODS, BOUND) if with_pods else _nothing(),
     )
     recorded = frozenset(record.metadata.name for record in records)

@@ -41,7 +41,7 @@ def components(group: ControllerGroup, starting: ServiceOptions) -> list[Compone
         leases=follow(kinds.LEASES, agents, name="leases of node agents"),
         pods=follow(kinds.PODS, BOUND_PODS),
     )
-    BootstrapMetrics(context.metrics.registry, sources.inventories.store)
+    BootstrapMetrics(context.leader_registry(LEASE), sources.inventories.store)
     reporters = CardEventRecorders(context.api, context.metrics.events)
     places = ServicePodOptions(ServiceImages(starting.images, starting.runtime_class), namespace)
     metrics = group.metrics(bootstrap.NAME)

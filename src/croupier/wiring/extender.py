@@ -71,8 +71,8 @@ async def _place_from_ledgers(context: ProcessContext, listen: ListenOptions, gu
 
 async def _place_from_memory(context: ProcessContext, listen: ListenOptions) -> int:
     caches = InformerFactory(context.api, context.metrics)
-    controllers = LedgerControllers(context, caches)
     lease = exclusion.LEASE_OF["InMemory"]
+    controllers = LedgerControllers(context, caches, lease)
     elector = new_elector(context, lease)
     settings, metrics = context.settings, ExtenderMetrics(context.metrics.registry)
     around = ExtenderDependencies(

@@ -31,7 +31,7 @@ def components(group: ControllerGroup) -> list[Component]:
         devices=follow(kinds.GPU_DEVICES),
         inventories=follow(kinds.GPU_NODE_INVENTORIES),
     )
-    InventoryMetrics(context.metrics.registry, sources.devices.store, sources.inventories.store)
+    InventoryMetrics(context.leader_registry(LEASE), sources.devices.store, sources.inventories.store)
     recorder = EventRecorder(context.api, INVENTORY, metrics=context.metrics.events)
     metrics = group.metrics(inventory.NAME)
     every = settings.seconds(context.settings.configuration.inventory.resync_period)

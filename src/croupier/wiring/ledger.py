@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from datetime import timedelta
 from typing import Final
 
 import structlog
@@ -11,6 +12,7 @@ from croupier.api import kinds
 from croupier.api import settings as spans
 from croupier.api.gpu import GPUPool
 from croupier.api.mps import NodeReservation
+from croupier.api.mps.reservation import MIRROR
 from croupier.api.quotas import RESOURCE_QUOTAS
 from croupier.api.scheduling_v1 import PRIORITY_CLASSES
 from croupier.api.settings import Configuration
@@ -22,11 +24,19 @@ from croupier.capacity.manager import CapacityManager
 from croupier.capacity.metrics import LedgerWriteMetrics
 from croupier.capacity.writer import LedgerWriterOptions as WriterRules
 from croupier.controllers.ledger import audit as auditing
-from croupier.controllers.ledger import card_sync, holders, node_reservation_status, occupancy, reservation
+from croupier.controllers.ledger import (
+    card_sync,
+    holders,
+    mirror,
+    node_reservation_status,
+    occupancy,
+    reservation,
+)
 from croupier.controllers.ledger.audit import Audit
 from croupier.controllers.ledger.audit_metrics import AuditMetrics
 from croupier.controllers.ledger.card_sync import CardSyncController
 from croupier.controllers.ledger.holders import HolderController
+from croupier.controllers.ledger.mirror import MirrorController
 from croupier.controllers.ledger.node_reservation_status import NodeReservationStatusController
 from croupier.controllers.ledger.occupancy import OccupancyController
 from croupier.controllers.ledger.reservation import ReservationController
@@ -43,7 +53,7 @@ from croupier.controllers.ledger.usage_sources import (
 from croupier.core.cards import lifecycle
 from croupier.core.claims.budget import ReservationLimits
 from croupier.kube.cache.informer import Informer
-from croupier.kube.client.api_client import Client
+from croupier.kube.client.api_client import Client, Selection
 from croupier.kube.client.errors import KubeError
 from croupier.kube.controller.events import EventRecorder
 from croupier.kube.controller.leader_election import Leadership
@@ -51,6 +61,7 @@ from croupier.kube.serving import component_runner
 from croupier.kube.serving.component_runner import Component
 from croupier.wiring.process_context import (
     BOUND_PODS,
+    DECIDED_RESERVATIONS,
     PENDING_PODS,
     SHUTDOWN_TIMEOUT,
     InformerFactory,
@@ -68,26 +79,29 @@ log = structlog.get_logger(__name__)
 
 
 class LedgerControllers:
-    """The controllers of the ledger, for either capacity manager."""
+    """The controllers of the ledger, for either capacity manager, which run under `lease`."""
 
-    def __init__(self, context: ProcessContext, caches: InformerFactory) -> None:
+    def __init__(self, context: ProcessContext, caches: InformerFactory, lease: str) -> None:
         self._context = context
         self._sources = LedgerInformers(
             nodes=caches.follow(kinds.NODES),
             devices=caches.follow(kinds.GPU_DEVICES),
             pools=caches.follow(kinds.GPU_POOLS),
             pods=caches.follow(kinds.PODS, BOUND_PODS),
-            reservations=caches.follow(kinds.RESERVATIONS),
+            reservations=caches.follow(kinds.RESERVATIONS, DECIDED_RESERVATIONS),
             inventories=caches.follow(kinds.GPU_NODE_INVENTORIES),
         )
+        mirrors = Selection(labels=MIRROR)
+        self._mirrors = caches.follow(kinds.RESERVATIONS, mirrors, name="mirrors of placements")
         self._pending = caches.follow(kinds.PODS, PENDING_PODS, name="pending pods")
         self._quotas = caches.follow(RESOURCE_QUOTAS)
         self._priorities = caches.follow(PRIORITY_CLASSES)
         smallest = context.settings.configuration.sharing.min_percent
         self._view = ClusterView(self._sources, smallest=smallest)
-        self._outcomes = ReservationMetrics(context.metrics.registry, self._sources.reservations.store)
-        self._audit_metrics = AuditMetrics(context.metrics.registry)
-        self._usage_metrics = UsageMetrics(context.metrics.registry)
+        registry = context.leader_registry(lease)
+        self._outcomes = ReservationMetrics(registry, self._sources.reservations.store)
+        self._audit_metrics = AuditMetrics(registry)
+        self._usage_metrics = UsageMetrics(registry)
         self._events = EventRecorder(context.api, REPORTER, metrics=context.metrics.events)
 
     @property
@@ -139,6 +153,7 @@ class LedgerControllers:
             UnschedulablePodRequeuer(self._pending, self._sources.nodes, api, api.clock),
             audit,
             self._usage(manager, api, configuration, stored=records is not None),
+            self._mirror(manager, api, configuration),
         ]
         if records is not None:
             metrics = self._context.metrics.controller(node_reservation_status.NAME)
@@ -176,6 +191,16 @@ class LedgerControllers:
         )
         sources = reservation.ReservationInformers(self._view, self._pending, self._quotas, self._priorities)
         return ReservationController(sources, api, manager=manager, recorder=self._events, settings=settings)
+
+    def _mirror(
+        self, manager: CapacityManager, api: Client, configuration: Configuration
+    ) -> MirrorController:
+        settings = mirror.MirrorOptions(
+            enabled=configuration.reservations.mirror == "On",
+            keep=timedelta(seconds=spans.seconds(configuration.reservations.mirror_keep)),
+            metrics=self._context.metrics.controller(mirror.NAME),
+        )
+        return MirrorController(self._mirrors, api, manager=manager, settings=settings)
 
     def _usage(
         self, manager: CapacityManager, api: Client, configuration: Configuration, *, stored: bool

@@ -71,7 +71,7 @@ def _elected(group: ControllerGroup, allocations: Informer[PodAllocation]) -> li
     leases = follow(kinds.LEASES, Selection(context.settings.namespace, labels=agents))
     pods = follow(kinds.PODS, name="pods with CPU limits")
     recorder = EventRecorder(context.api, podallocation.FIELD_MANAGER, metrics=context.metrics.events)
-    counters = PodAllocationMetrics(context.metrics.registry, allocations.store)
+    counters = PodAllocationMetrics(context.leader_registry(LEASE), allocations.store)
 
     def controllers(api: Client, _: Configuration) -> list[Runnable]:
         sources = podallocation.PodAllocationInformers(allocations, pods)

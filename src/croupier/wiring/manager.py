@@ -62,7 +62,7 @@ def _ledger(context: ProcessContext, caches: InformerFactory) -> list[Component]
     if context.settings.book == "InMemory":
         log.info("capacityManager is InMemory: the extender runs the controllers of the ledger")
         return []
-    controllers = LedgerControllers(context, caches)
+    controllers = LedgerControllers(context, caches, MANAGER_LEASE)
     ledgers = caches.follow(kinds.NODE_RESERVATIONS)
     metrics = LedgerWriteMetrics(context.metrics.registry)
     elector = new_elector(context, MANAGER_LEASE)

@@ -26,7 +26,7 @@ from croupier.kube.client.api_client import Client, Selection
 from croupier.kube.controller.events import EventRecorder
 from croupier.kube.serving.component_runner import Component
 from croupier.wiring.controller_group import ControllerGroup
-from croupier.wiring.process_context import BOUND_PODS, Runnable
+from croupier.wiring.process_context import BOUND_PODS, DECIDED_RESERVATIONS, Runnable
 
 LEASE: Final = "croupier-pools"
 
@@ -54,7 +54,7 @@ class _PoolGroup:
             devices=follow(kinds.GPU_DEVICES),
             pools=follow(kinds.GPU_POOLS),
             pods=follow(kinds.PODS, BOUND_PODS),
-            reservations=follow(kinds.RESERVATIONS),
+            reservations=follow(kinds.RESERVATIONS, DECIDED_RESERVATIONS),
             inventories=follow(kinds.GPU_NODE_INVENTORIES),
         )
         records = follow(kinds.NODE_RESERVATIONS)
@@ -69,7 +69,7 @@ class _PoolGroup:
         self.booked = EventRecorder(
             context.api, booking.REPORTER, metrics=context.metrics.events, naming=booking.event_name
         )
-        registry = context.metrics.registry
+        registry = context.leader_registry(LEASE)
         DeviceMetrics(registry, self._informers.devices.store, self._clock)
         self._figures = PoolMetrics(registry, self._informers.pools.store)
         self._expired = BookingMetrics(registry)

@@ -13,6 +13,7 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from croupier.api import settings as spans
+from croupier.api.mps.reservation import NO_MIRRORS
 from croupier.api.settings import Configuration
 from croupier.api.settings_state import ActiveSettings
 from croupier.capacity.manager import STRATEGY, TTL, CapacityManagerKind
@@ -41,6 +42,8 @@ SHUTDOWN_TIMEOUT: Final = 3.0
 BOUND_PODS: Final = Selection(fields="spec.nodeName!=")
 """Pending pods hold no cards yet, so most caches leave them out."""
 PENDING_PODS: Final = Selection(fields="spec.nodeName=")
+DECIDED_RESERVATIONS: Final = Selection(labels=NO_MIRRORS)
+"""Mirrors hold nothing, so caches that decide or show what is held leave them out."""
 OVERRIDABLE: Final = frozenset({"book", "ttl", "strategy", "log_level"})
 """Options that the command line can override for one process."""
 
@@ -136,6 +139,10 @@ class ProcessContext:
     live_settings: LiveSettings = field(default_factory=LiveSettings)
     """The current settings."""
     watcher_components: tuple[Component, ...] = ()
+
+    def leader_registry(self, lease: str) -> CollectorRegistry:
+        """For metrics about the cluster, which only the process that holds `lease` exports."""
+        return self.metrics.of_leader(f"{self.settings.namespace}/{lease}")
 
 
 @asynccontextmanager

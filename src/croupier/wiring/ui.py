@@ -47,6 +47,7 @@ from croupier.ui.viewer import Authenticator, Mode
 from croupier.ui.world import World, WorldInformers
 from croupier.wiring.process_context import (
     BOUND_PODS,
+    DECIDED_RESERVATIONS,
     PENDING_PODS,
     SHUTDOWN_TIMEOUT,
     InformerFactory,
@@ -169,7 +170,7 @@ def _informers(caches: InformerFactory, namespace: str) -> WorldInformers:
             devices=follow(kinds.GPU_DEVICES),
             pools=follow(kinds.GPU_POOLS),
             pods=follow(kinds.PODS, BOUND_PODS),
-            reservations=follow(kinds.RESERVATIONS),
+            reservations=follow(kinds.RESERVATIONS, DECIDED_RESERVATIONS),
             inventories=follow(kinds.GPU_NODE_INVENTORIES),
         ),
         records=follow(kinds.NODE_RESERVATIONS),

@@ -10,6 +10,10 @@ from croupier.api.wire import INT32, Rule, Wire, immutable, matches, rule
 from croupier.core.model.phase import ReservationPhase
 
 RELEASE_FINALIZER: Final = "mps.nvidia.com/release"
+MIRROR: Final = "mps.nvidia.com/mirror"
+"""The label of a Reservation that only shows what a placed pod holds."""
+NO_MIRRORS: Final = f"!{MIRROR}"
+"""The label selector for the Reservations that are decided."""
 
 PodKey: TypeAlias = Annotated[
     str,

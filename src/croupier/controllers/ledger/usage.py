@@ -55,18 +55,15 @@ class UsageRecorder:
         """The resourceVersion of the account that the next write replaces. None: there is none."""
 
     async def run(self, stop: asyncio.Event, leader_check: LeaderCheck = ALWAYS_LEADER) -> None:
-        try:
-            while not stop.is_set() and leader_check.held():
-                try:
-                    await self._record(stop)
-                except Conflict:
-                    log.info("another process has recorded usage; reading its account")
-                except Exception as error:  # usage must not stop the controllers of the ledger
-                    unexpected = None if isinstance(error, KubeError) else error
-                    log.warning("cannot record usage, will retry", error=str(error), exc_info=unexpected)
-                    await wait_or_stop(stop, asyncio.sleep(RETRY))
-        finally:
-            self._metrics.clear()
+        while not stop.is_set() and leader_check.held():
+            try:
+                await self._record(stop)
+            except Conflict:
+                log.info("another process has recorded usage; reading its account")
+            except Exception as error:  # usage must not stop the controllers of the ledger
+                unexpected = None if isinstance(error, KubeError) else error
+                log.warning("cannot record usage, will retry", error=str(error), exc_info=unexpected)
+                await wait_or_stop(stop, asyncio.sleep(RETRY))
 
     async def _record(self, stop: asyncio.Event) -> None:
         """Follow the ledgers and write records until `stop`, or until the account must be read again."""

@@ -1,4 +1,4 @@
-"""The metric of usage. Only the process that records usage exports it, so sums over replicas are right."""
+"""The metric of usage: the totals of the last record."""
 
 from collections.abc import Iterator, Mapping
 
@@ -21,10 +21,6 @@ class UsageMetrics:
         self._totals = {
             key: max(float(total.card_seconds), self._totals.get(key, 0.0)) for key, total in totals.items()
         }
-
-    def clear(self) -> None:
-        """This process does not record usage any more."""
-        self._totals = {}
 
     def collect(self) -> Iterator[Metric]:
         seconds = CounterMetricFamily(

@@ -75,7 +75,7 @@ def _model(device: GPUDevice) -> CardModel:
     if hardware is None:
         return CardModel()
     types = hardware.mig.types if hardware.mig is not None else ()
-    slices = max((mig.compute_slices(mig_type.name) for mig_type in types), default=holdings.COMPUTE_SLICES)
+    slices = max((mig.compute_slices(mig_type.name) for mig_type in types), default=mig.COMPUTE_SLICES)
     return CardModel(hardware.product, slices)
 
 

@@ -21,6 +21,8 @@ Layout: TypeAlias = tuple[tuple[str, int], ...]
 WHOLE: Final[Layout] = ()
 """The card is not partitioned."""
 WHOLE_TEXT: Final = "whole"
+COMPUTE_SLICES: Final = 7
+"""Compute slices of a card whose profiles are not known. An A30 has 4, all other cards have 7."""
 MAX_DEVICES: Final = 8
 """The largest number of MIG devices on one card."""
 

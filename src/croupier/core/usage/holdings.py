@@ -17,8 +17,6 @@ from croupier.core.model import mig
 from croupier.core.model.card import CardMode, LedgerCard
 from croupier.core.model.card_request import WHOLE_CARD
 
-COMPUTE_SLICES: Final = 7
-"""Compute slices of a card whose MIG profiles are not known. An A30 has 4, all other cards have 7."""
 _ID_BYTES: Final = 8
 
 
@@ -39,7 +37,7 @@ class CardModel:
     """What usage needs to know about a card that the ledger does not contain."""
 
     name: str = ""
-    compute_slices: int = COMPUTE_SLICES
+    compute_slices: int = mig.COMPUTE_SLICES
 
 
 UNKNOWN_MODEL: Final = CardModel()

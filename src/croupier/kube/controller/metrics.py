@@ -116,9 +116,15 @@ class LeaderMetrics:
         self._leader = Gauge(
             "croupier_leader", "1 while this process holds the lease", ["lease"], registry=registry
         )
+        self._held: set[str] = set()
 
     def leading(self, lease: str, leads: bool) -> None:
         self._leader.labels(lease).set(leads)
+        (self._held.add if leads else self._held.discard)(lease)
+
+    def leads(self, lease: str) -> bool:
+        """Whether this process holds the lease now."""
+        return lease in self._held
 
 
 class EventMetrics:

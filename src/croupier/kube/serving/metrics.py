@@ -71,6 +71,12 @@ class ProcessMetrics:
             registry=registry,
         )
 
+    def of_leader(self, lease: str) -> CollectorRegistry:
+        """A registry for metrics that this process exports only while it holds `lease` (namespace/name)."""
+        registry = _LeaderRegistry(lambda: self.leader.leads(lease))
+        self.registry.register(registry)
+        return registry
+
     def request(self, verb: str, resource: str, code: int, seconds: float) -> None:
         """Implements `RequestObserver`."""
         self.requests.labels(verb, resource, str(code)).inc()
@@ -86,6 +92,18 @@ class ProcessMetrics:
             due = loop.time() + every
             await asyncio.sleep(every)
             self.loop_lag.observe(max(0.0, loop.time() - due))
+
+
+class _LeaderRegistry(CollectorRegistry):
+    """Every replica knows the state of the cluster. Only the leader exports it, so that sums are right."""
+
+    def __init__(self, leads: Callable[[], bool]) -> None:
+        super().__init__()
+        self._leads = leads
+
+    def collect(self) -> Iterator[Metric]:
+        if self._leads():
+            yield from super().collect()
 
 
 _CACHE_COUNTERS: dict[str, tuple[str, Callable[[ReflectorStats], int]]] = {
