@@ -103,3 +103,43 @@ async def test_ten_leaderships_leave_as_many_indexes_and_subscribers_as_one(api,
             await until(at_work, "every controller to work", TIMEOUT)
             surface.live_settings.update(OFF)
             await until(lambda: listeners(surface) == idle, f"{idle} again", TIMEOUT)
+
+
+def exported(surface: ProcessContext) -> dict[str, float]:
+    """The metrics about the cluster that a process exports without labels of nodes or pools."""
+    return {
+        sample.name: sample.value
+        for family in surface.metrics.registry.collect()
+        for sample in family.samples
+        if sample.name in ("reservations_active", "gpu_device_unassigned_total")
+    }
+
+
+@pytest.mark.usefixtures("clean_cluster")
+async def test_only_the_leader_exports_metrics_about_the_cluster(api, namespace):
+    spec = {"podKey": f"{namespace}/x", "nodeName": "node-1", "numCards": 1, "percentPerCard": 10}
+    made = {"metadata": {"name": "held", "namespace": namespace}, "spec": spec}
+    await api.create(kinds.RESERVATIONS, made)
+    reserved = {"status": {"phase": "Reserved"}}
+    await api.patch(kinds.RESERVATIONS, "held", reserved, namespace=namespace, subresource="status")
+    complete = {"reservations_active": 1.0, "gpu_device_unassigned_total": 0.0}
+    async with contextlib.AsyncExitStack() as first_process:
+        first = await first_process.enter_async_context(managed(api, namespace))
+        await until(lambda: exported(first) == complete, "the first process to export", TIMEOUT)
+        async with managed(api, namespace) as second:
+            synced = "reservations.mps.nvidia.com"
+
+            def knows_it() -> bool:
+                families = second.metrics.registry.collect()
+                samples = [sample for family in families for sample in family.samples]
+                return any(
+                    sample.name == "croupier_store_objects"
+                    and (sample.labels["resource"], sample.value) == (synced, 1)
+                    for sample in samples
+                )
+
+            await until(knows_it, "the second process to have the Reservation", TIMEOUT)
+            assert exported(second) == {}, "it is not the leader"
+            await first_process.aclose()
+            await until(lambda: exported(second) == complete, "the second process to export", TIMEOUT)
+    await api.delete(kinds.RESERVATIONS, "held", namespace=namespace)

@@ -75,10 +75,10 @@ subjects:
   resources: [nodereservations]
   verbs: [get, list, delete]
 {{- end }}
-# Reservations: status and finalizer.
+# Reservations: status and finalizer; mirrors of placements.
 - apiGroups: [mps.nvidia.com]
   resources: [reservations]
-  verbs: [get, list, watch, patch]
+  verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [mps.nvidia.com]
   resources: [reservations/status]
   verbs: [patch]
@@ -108,6 +108,23 @@ subjects:
   resources: [gpudevices/status]
   verbs: [patch]
 {{ include "croupier.events" . }}
+{{- end }}
+
+{{/* The names of the ConfigMaps with the records of usage. */}}
+{{- define "croupier.usageNames" -}}
+[croupier-usage{{ range until 17 }}, croupier-usage-{{ printf "%02d" . }}{{ end }}]
+{{- end }}
+
+{{/* The records of usage. (`create` cannot be limited to names.) */}}
+{{- define "croupier.usageRules" -}}
+# The records of usage.
+- apiGroups: [""]
+  resources: [configmaps]
+  verbs: [create]
+- apiGroups: [""]
+  resources: [configmaps]
+  resourceNames: {{ include "croupier.usageNames" . }}
+  verbs: [get, update]
 {{- end }}
 
 {{/* Rules of an extender with the ledger in the API server: it records its placements. */}}

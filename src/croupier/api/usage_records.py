@@ -2,8 +2,9 @@
 
 `croupier-usage` contains the account: what is held, up to which change of the ledgers it is counted, and
 the hours of the days that can still change. It is written by compare-and-swap, so a change is counted once.
-The hours of a finished day are copied to one of the ConfigMaps `croupier-usage-00` to `croupier-usage-63`
-before they are removed from the account. The names are fixed, so that rights can be limited to them.
+The hours of a finished day are copied to one of the slots, the ConfigMaps `croupier-usage-00` to `croupier-
+usage-16`, before they are removed from the account. The names are fixed, so that rights can be limited to
+them.
 """
 
 import base64
@@ -23,10 +24,9 @@ from croupier.core.usage.report import Hours
 from croupier.kube.client.resource import Raw
 
 ACCOUNT: Final = "croupier-usage"
-SLOTS: Final = 64
-"""ConfigMaps for finished days. A day is stored in the slot of its number modulo this."""
-MAX_RETENTION: Final = 62
-"""Days that can be kept: neither today nor the day that is being copied may take the slot of a kept day."""
+SLOTS: Final = 17
+SLOT_DAYS: Final = 4
+"""Days in one slot. All slots together have room for the longest retention, 62 days, and for today."""
 _CONTENT: Final = "usage.json.gz"
 
 _Key = tuple[str, str, str, CardMode]
@@ -41,7 +41,6 @@ class _HourRecord(msgspec.Struct, frozen=True, array_like=True):
 class _DayRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Numbers of keys are positions in `keys`."""
 
-    day: int
     keys: tuple[_Key, ...]
     hours: dict[int, dict[int, _HourRecord]]
 
@@ -58,36 +57,34 @@ class _AccountRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 def slot_name(day: int) -> str:
     """The ConfigMap of a finished day, counted since 1970."""
-    return f"{ACCOUNT}-{day % SLOTS:02}"
+    return f"{ACCOUNT}-{day // SLOT_DAYS % SLOTS:02}"
 
 
-def names() -> tuple[str, ...]:
-    """All ConfigMaps of usage."""
-    return (ACCOUNT, *map(slot_name, range(SLOTS)))
+def first_day_of_slot(day: int) -> int:
+    """The first day that is stored together with `day`."""
+    return day - day % SLOT_DAYS
 
 
 def encode_account(account: UsageAccount) -> Raw:
     """The content of the ConfigMap."""
     held = (key for node in account.nodes.values() for key in node.holdings)
     numbers = _numbers((*account.totals, *held, *_keys(account.hours)))
-    return _packed(
-        _AccountRecord(
-            since=account.since,
-            until=account.until,
-            version=account.version,
-            keys=_table(numbers),
-            nodes={name: _encode_node(node, numbers) for name, node in account.nodes.items()},
-            hours=_encode_hours(account.hours, numbers),
-            totals={
-                numbers[key]: (str(total.card_seconds), total.last_hour)
-                for key, total in account.totals.items()
-            },
-        )
+    record = _AccountRecord(
+        since=account.since,
+        until=account.until,
+        version=account.version,
+        keys=_table(numbers),
+        nodes={name: _encode_node(node, numbers) for name, node in account.nodes.items()},
+        hours=_encode_hours(account.hours, numbers),
+        totals={
+            numbers[key]: (str(total.card_seconds), total.last_hour) for key, total in account.totals.items()
+        },
     )
+    return {_CONTENT: _packed(record)}
 
 
 def decode_account(config_map: Raw) -> UsageAccount:
-    record = msgspec.json.decode(_unpacked(config_map), type=_AccountRecord)
+    record = msgspec.json.decode(_unpacked(config_map["binaryData"][_CONTENT]), type=_AccountRecord)
     keys = [UsageKey(*key) for key in record.keys]
     return UsageAccount(
         since=record.since,
@@ -102,17 +99,29 @@ def decode_account(config_map: Raw) -> UsageAccount:
     )
 
 
-def encode_day(day: int, hours: Hours) -> Raw:
-    """The content of the ConfigMap of a finished day."""
+def with_day(slot: Raw | None, day: int, hours: Hours) -> Raw:
+    """The content of a slot with this day added; days of an earlier use of the slot are dropped."""
+    first = first_day_of_slot(day)
+    names = {_day_key(other) for other in range(first, first + SLOT_DAYS)}
+    stored = (slot or {}).get("binaryData") or {}
     own = {hour: usage for hour, usage in hours.items() if day_of(hour) == day}
     numbers = _numbers(_keys(own))
-    return _packed(_DayRecord(day=day, keys=_table(numbers), hours=_encode_hours(own, numbers)))
+    record = _DayRecord(keys=_table(numbers), hours=_encode_hours(own, numbers))
+    kept = {name: content for name, content in stored.items() if name in names}
+    return {**kept, _day_key(day): _packed(record)}
 
 
-def decode_day(config_map: Raw) -> tuple[int, dict[int, dict[UsageKey, HourUsage]]]:
-    """The day and its hours."""
-    record = msgspec.json.decode(_unpacked(config_map), type=_DayRecord)
-    return record.day, _decode_hours(record.hours, [UsageKey(*key) for key in record.keys])
+def decode_day(slot: Raw, day: int) -> dict[int, dict[UsageKey, HourUsage]]:
+    """The hours of a day; empty if the slot does not have it."""
+    content = (slot.get("binaryData") or {}).get(_day_key(day))
+    if content is None:
+        return {}
+    record = msgspec.json.decode(_unpacked(content), type=_DayRecord)
+    return _decode_hours(record.hours, [UsageKey(*key) for key in record.keys])
+
+
+def _day_key(day: int) -> str:
+    return f"{time_of(day * 86_400):%Y-%m-%d}.json.gz"
 
 
 def config_map(name: str, namespace: str, content: Raw, version: str | None = None) -> Raw:
@@ -176,10 +185,9 @@ def _decode_hours(
     }
 
 
-def _packed(record: msgspec.Struct) -> Raw:
-    packed = gzip.compress(msgspec.json.encode(record), mtime=0)
-    return {_CONTENT: base64.b64encode(packed).decode()}
+def _packed(record: msgspec.Struct) -> str:
+    return base64.b64encode(gzip.compress(msgspec.json.encode(record), mtime=0)).decode()
 
 
-def _unpacked(config_map: Raw) -> bytes:
-    return gzip.decompress(base64.b64decode(config_map["binaryData"][_CONTENT]))
+def _unpacked(content: str) -> bytes:
+    return gzip.decompress(base64.b64decode(content))

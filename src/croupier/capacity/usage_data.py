@@ -77,10 +77,9 @@ async def _read_day(api: Client, namespace: str, day: int) -> Hours:
     if found is None:
         return {}
     try:
-        recorded, hours = usage_records.decode_day(found)
+        return usage_records.decode_day(found, day)
     except _UNREADABLE as error:
         raise UnreadableUsage(namespace, name) from error
-    return hours if recorded == day else {}
 
 
 async def get(api: Client, namespace: str, name: str) -> Raw | None:

@@ -293,7 +293,7 @@ def test_the_size_of_the_records():
         account.observe(f"gpu-node-{node}.example.com", NodeHoldings(7, pods), START + node)
     account.advance(START + 30 * HOUR)
     whole = usage_records.encode_account(account)
-    day = usage_records.encode_day(START // HOUR // 24, account.hours)
+    day = usage_records.with_day(None, START // HOUR // 24, account.hours)
 
     assert saved(account) == account
     assert sum(map(len, whole.values())) < 256 * 1024

@@ -7,7 +7,6 @@ counted once, whatever process counts it and however often it is interrupted.
 """
 
 import asyncio
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,14 +14,14 @@ import structlog
 
 from croupier.api import usage_records
 from croupier.api.kinds import CONFIG_MAPS
-from croupier.api.usage_records import ACCOUNT, SLOTS
+from croupier.api.usage_records import ACCOUNT, SLOT_DAYS, SLOTS
 from croupier.capacity import usage_data
 from croupier.controllers.ledger.usage_metrics import UsageMetrics
 from croupier.controllers.ledger.usage_sources import LedgerChanges
 from croupier.core.usage.account import DAY, UsageAccount, day_of, hour_of
 from croupier.kube.client.api_client import Client
 from croupier.kube.client.concurrency import wait_or_stop
-from croupier.kube.client.errors import Conflict, KubeError, NotFound
+from croupier.kube.client.errors import Conflict, KubeError
 from croupier.kube.client.resource import Raw
 from croupier.kube.controller.controller_run import ALWAYS_LEADER, LeaderCheck
 
@@ -129,22 +128,34 @@ class UsageRecorder:
         newest = await usage_data.get(self._api, self._options.namespace, ACCOUNT)
         if newest is not None and newest["metadata"]["resourceVersion"] != self._stored:
             raise Conflict(409, "Conflict", f"ConfigMap {ACCOUNT} was written by another process")
-        version = None if slot is None else slot["metadata"]["resourceVersion"]
-        await self._write(usage_records.slot_name(day), usage_records.encode_day(day, account.hours), version)
+        content = usage_records.with_day(slot, day, account.hours)
+        await self._write(usage_records.slot_name(day), content, _version(slot))
         account.hours = {hour: usage for hour, usage in account.hours.items() if day_of(hour) != day}
         await self._expire(account)
 
     async def _expire(self, account: UsageAccount) -> None:
-        """Delete the days that are older than the retention."""
+        """Empty the slots whose days are all older than the retention."""
         today = day_of(hour_of(account.until))
-        account.forget_before((today - self._options.retention) * DAY)
-        for day in range(today - SLOTS + 1, today - self._options.retention):
-            with suppress(NotFound):
-                name = usage_records.slot_name(day)
-                await self._api.delete(CONFIG_MAPS, name, namespace=self._options.namespace)
+        oldest = today - self._options.retention
+        account.forget_before(oldest * DAY)
+        newest_slot = usage_records.first_day_of_slot(today)
+        for age in range(1, SLOTS):
+            first = newest_slot - age * SLOT_DAYS
+            if first + SLOT_DAYS <= oldest:
+                await self._empty(usage_records.slot_name(first))
+
+    async def _empty(self, name: str) -> None:
+        slot = await usage_data.get(self._api, self._options.namespace, name)
+        if slot is not None and slot.get("binaryData"):
+            await self._write(name, {}, _version(slot))
 
     async def _write(self, name: str, content: Raw, version: str | None) -> str:
         """Create the ConfigMap, or replace the version that was read; returns the new version."""
         body = usage_records.config_map(name, self._options.namespace, content, version)
         write = self._api.create if version is None else self._api.update
         return (await write(CONFIG_MAPS, body)).metadata.resource_version
+
+
+def _version(found: Raw | None) -> str | None:
+    version: str | None = None if found is None else found["metadata"]["resourceVersion"]
+    return version

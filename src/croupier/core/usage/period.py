@@ -15,9 +15,9 @@ FORMATS: Final = (
 
 def parse(text: str, now: datetime) -> datetime | Refusal:
     """`7d` is seven days before `now`. A date begins at midnight, and times without a zone are UTC."""
-    if span := _SPAN.fullmatch(text):
-        return now - timedelta(**{_UNITS[span[2]]: int(span[1])})
     try:
+        if span := _SPAN.fullmatch(text):
+            return now - timedelta(**{_UNITS[span[2]]: int(span[1])})
         moment = datetime.fromisoformat(text)
     except ValueError:
         return Refusal(f"must be {FORMATS}", text)
