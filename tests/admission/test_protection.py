@@ -12,6 +12,7 @@ import pytest_asyncio
 from croupier.admission import protection
 from croupier.admission.protection import ACCOUNTS, GARBAGE_COLLECTORS, KEEP_REQUEST
 from croupier.api import kinds
+from croupier.api.mps.reservation import MIRROR
 from croupier.core.model.namespaces import DEFAULT_NAMESPACE
 from croupier.core.pods.request_parser import CARDS, GPU, LEDGER, PERCENT, RATIO
 from croupier.core.pools.hints import NODE_LABEL, POD_LABEL, REQUEST_ID
@@ -95,6 +96,7 @@ async def _create_objects(api: Client, namespace: str) -> None:
     pool = {"metadata": {"name": POOL}, "spec": {"allocation": {"mode": "Exclusive"}}}
     await api.create(kinds.GPU_POOLS, pool)
     await api.create(kinds.CONFIG_MAPS, {"metadata": {"name": CONFIG}}, namespace=DEFAULT_NAMESPACE)
+    await api.create(kinds.RESERVATIONS, RESERVATION, namespace=DEFAULT_NAMESPACE)
     pods = {
         "marked": envs.pod("marked", {GPU: "1", LEDGER: "1"}),
         "shared": envs.pod("shared", {PERCENT: "50", LEDGER: "1"}, {RATIO: "50"}),
@@ -106,7 +108,13 @@ async def _create_objects(api: Client, namespace: str) -> None:
         await api.create(kinds.PODS, body, namespace=namespace)
 
 
+RESERVATION: Raw = {
+    "metadata": {"name": "reserved"},
+    "spec": {"podKey": f"{DEFAULT_NAMESPACE}/x", "nodeName": NODE, "numCards": 1, "percentPerCard": 10},
+}
+MARKED: Raw = {"name": "probe", "labels": {MIRROR: "true"}}
 MADE: list[tuple[Resource[Any], str]] = [
+    (kinds.RESERVATIONS, "reserved"),
     (kinds.NODES, NODE),
     (kinds.GPU_DEVICES, CARD),
     (kinds.GPU_NODE_INVENTORIES, NODE),
@@ -128,6 +136,7 @@ async def _refused(cluster: Cluster) -> list[bool]:
             (kinds.GPU_DEVICES, {"metadata": {"name": "probe"}}, None),
             (kinds.CONFIG_MAPS, {"metadata": {"name": "gpupool-probe"}}, DEFAULT_NAMESPACE),
             (kinds.NODES, {"metadata": {"name": "probe", "labels": {f"{NODE_LABEL}a": ""}}}, None),
+            (kinds.RESERVATIONS, {**RESERVATION, "metadata": MARKED}, DEFAULT_NAMESPACE),
         ]
         found = []
         for kind, body, namespace in probes:
@@ -228,6 +237,13 @@ EDITED: dict[str, tuple[Resource[Any], str, Raw, str | None, str]] = {
         _labelled(f"{NODE_LABEL}{POOL}", None),
         None,
         f"the label {NODE_LABEL}{POOL}",
+    ),
+    "a Reservation becomes a mirror": (
+        kinds.RESERVATIONS,
+        "reserved",
+        _labelled(MIRROR, "true"),
+        None,
+        f"the label {MIRROR}",
     ),
     "a node joins by its status": (
         kinds.NODES,

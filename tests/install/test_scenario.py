@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from croupier.api import kinds
+from croupier.api import kinds, usage_records
 from croupier.core.nodes.bootstrap import DCGM, GFD
 from croupier.core.pods.request_parser import LEDGER
 from croupier.kube.client.errors import Forbidden, Invalid
@@ -29,6 +29,8 @@ ROOT = Path(__file__).resolve().parents[2]
 UPSTREAM = "kube-scheduler"
 SETTINGS = ("croupier-settings", "croupier-settings-events")
 """Roles that depend only on the source of the settings."""
+RECORDERS = (("in memory", EXTENDER), ("available", "croupier-ledger"))
+"""The account that records usage and mirrors placements, by phase."""
 NOT_COVERED_HERE = {
     ("in memory", EXTENDER, "get nodereservations.mps.nvidia.com"): (
         "tests/capacity/test_migration.py",
@@ -38,6 +40,23 @@ NOT_COVERED_HERE = {
         "tests/capacity/test_exclusion.py",
         "exclusion.exclude_crd_managers(api, namespace, expired)",
     ),
+    **{
+        (part, account, f"{verb} reservations.mps.nvidia.com"): (
+            "tests/controllers/ledger/test_mirror.py",
+            '["create", "patch", "patch", "delete"]',
+        )
+        for part, account in RECORDERS
+        for verb in ("create", "delete")
+    },
+    **{
+        (part, account, f"{verb} configmaps {usage_records.ACCOUNT}-{slot:02} in {NAMESPACE}"): (
+            "tests/controllers/ledger/test_usage.py",
+            "test_finished_days_are_copied",
+        )
+        for part, account in RECORDERS
+        for slot in range(usage_records.SLOTS)
+        for verb in ("get", "update")
+    },
 }
 """By phase and account: permissions that the scenario does not use, and the test that covers them."""
 

@@ -27,6 +27,8 @@ from croupier.kube.controller.controller_run import ALWAYS_LEADER, LeaderCheck
 
 RETRY: Final = 5.0
 """Seconds until the account is read again after an error."""
+FIRST: Final = 5.0
+"""Seconds until the first record of a leadership."""
 
 log = structlog.get_logger(__name__)
 
@@ -69,13 +71,11 @@ class UsageRecorder:
         account = await self._load()
         following = asyncio.create_task(self._changes.follow(account))
         stopping = asyncio.create_task(stop.wait())
+        pause = min(FIRST, self._options.interval)
         try:
             while not stop.is_set():
-                await asyncio.wait(
-                    {following, stopping},
-                    timeout=self._options.interval,
-                    return_when=asyncio.FIRST_COMPLETED,
-                )
+                await asyncio.wait({following, stopping}, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
+                pause = self._options.interval
                 if following.done():
                     following.result()
                 await self._save_or_warn(account)
