@@ -2,7 +2,7 @@
 the account of the page has no permission to write.
 
 permissions.json is generated from the RBAC of the chart (tools/chart.py): all that the chart grants to an
-account by roles of its own, whatever its values are; about 160 reviews. A service account that does not exist
+account by roles of its own, whatever its values are; about 200 reviews. A service account that does not exist
 is skipped, because its process is not installed.
 """
 

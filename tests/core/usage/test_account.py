@@ -13,7 +13,7 @@ from croupier.core.ledger.ledger import Ledger
 from croupier.core.usage import holdings as holding
 from croupier.core.usage import report
 from croupier.core.usage.account import HOUR, LATEST, NodeHoldings, UsageAccount
-from croupier.core.usage.holdings import CardModel, UsageKey
+from croupier.core.usage.holdings import CardProduct, UsageKey
 from tests.core import ledger_builders as build
 from tests.core.usage import judge
 from tests.core.usage.judge import Revision
@@ -159,7 +159,7 @@ def test_shares_of_each_mode():
             build.mig(3, "mixed", taken=(0, 4)),
         ),
     )
-    found = holding.holdings(ledger, {build.card_id(3): CardModel("A100")})
+    found = holding.holdings(ledger, {build.card_id(3): CardProduct("A100")})
     shares = {(key.pool, key.model, key.mode): sorted(pods.values()) for key, pods in found.items()}
 
     assert shares == {
@@ -280,21 +280,29 @@ def share_of(revision: Revision, key: UsageKey, node: str) -> Fraction:
 
 
 def test_the_size_of_the_records():
-    """200 namespaces in 4 pools that hold all the time: two days of hours and 3,200 pods on 400 nodes."""
+    """200 namespaces in 4 pools, 3,200 pods on 400 nodes, and shares that change every hour."""
     account = UsageAccount(START, START)
     keys = [
         UsageKey(f"department-{n:03}-team", f"pool-{p}", "NVIDIA-H100-80GB-HBM3", "Percent")
         for n in range(200)
         for p in range(4)
     ]
-    for node in range(400):
-        mine = keys[2 * node : 2 * node + 2]
-        pods = {key: {holding.pod_id(f"{key}/{n}"): Fraction(n + 1, 37) for n in range(4)} for key in mine}
-        account.observe(f"gpu-node-{node}.example.com", NodeHoldings(7, pods), START + node)
+    for hour in range(30):
+        for node in range(400):
+            pods = {
+                key: {
+                    holding.pod_id(f"{key}/{n}"): Fraction((node * 7 + hour * 3 + n) % 10 + 1, 40)
+                    for n in range(4)
+                }
+                for key in keys[2 * node : 2 * node + 2]
+            }
+            at = START + hour * HOUR + (node // 40 * 97 + hour * 389) % HOUR
+            account.observe(f"gpu-node-{node}.example.com", NodeHoldings(hour + 1, pods), at)
     account.advance(START + 30 * HOUR)
     whole = usage_records.encode_account(account)
     day = usage_records.with_day(None, START // HOUR // 24, account.hours)
 
     assert saved(account) == account
-    assert sum(map(len, whole.values())) < 256 * 1024
-    assert sum(map(len, day.values())) < 128 * 1024
+    assert sum(map(len, whole.values())) < 300_000
+    assert sum(map(len, day.values())) < 200_000
+    assert usage_records.SLOT_DAYS * 200_000 < 1024 * 1024, "a ConfigMap has at most 1 MiB"

@@ -25,7 +25,7 @@ from croupier.core.ledger.ledger import Ledger
 from croupier.core.model import mig
 from croupier.core.usage import holdings
 from croupier.core.usage.account import NodeHoldings, UsageAccount
-from croupier.core.usage.holdings import CardModel, Holdings
+from croupier.core.usage.holdings import CardProduct, Holdings
 from croupier.kube.cache import watch_state
 from croupier.kube.cache.watch_state import (
     Listed,
@@ -65,18 +65,18 @@ class HoldingsReader:
     def read(self, ledger: Ledger) -> Holdings:
         known = {device.card_id: _model(device) for device in self.view.devices_of(ledger.node)}
         node = self.view.node(ledger.node)
-        other = CardModel("" if node is None else node.metadata.labels.get(PRODUCT, ""))
-        models: Mapping[str, CardModel] = {card.id: known.get(card.id, other) for card in ledger.cards}
+        other = CardProduct("" if node is None else node.metadata.labels.get(PRODUCT, ""))
+        models: Mapping[str, CardProduct] = {card.id: known.get(card.id, other) for card in ledger.cards}
         return holdings.holdings(ledger, models)
 
 
-def _model(device: GPUDevice) -> CardModel:
+def _model(device: GPUDevice) -> CardProduct:
     hardware = device.status.hardware
     if hardware is None:
-        return CardModel()
+        return CardProduct()
     types = hardware.mig.types if hardware.mig is not None else ()
     slices = max((mig.compute_slices(mig_type.name) for mig_type in types), default=mig.COMPUTE_SLICES)
-    return CardModel(hardware.product, slices)
+    return CardProduct(hardware.product, slices)
 
 
 @dataclass(slots=True)

@@ -33,24 +33,24 @@ class UsageKey:
 
 
 @dataclass(frozen=True, slots=True)
-class CardModel:
+class CardProduct:
     """What usage needs to know about a card that the ledger does not contain."""
 
     name: str = ""
     compute_slices: int = mig.COMPUTE_SLICES
 
 
-UNKNOWN_MODEL: Final = CardModel()
+UNKNOWN_PRODUCT: Final = CardProduct()
 
 Holdings: TypeAlias = Mapping[UsageKey, Mapping[str, Fraction]]
 """The share of each pod, by the id of the pod (`pod_id`)."""
 
 
-def holdings(ledger: Ledger, models: Mapping[str, CardModel]) -> Holdings:
+def holdings(ledger: Ledger, models: Mapping[str, CardProduct]) -> Holdings:
     """Everything that is held on a node, by pods that are bound or being placed, and by Reservations."""
     held: dict[UsageKey, dict[str, Fraction]] = {}
     for card in ledger.cards:
-        model = models.get(card.id, UNKNOWN_MODEL)
+        model = models.get(card.id, UNKNOWN_PRODUCT)
         for holder, share in _shares(card, model.compute_slices):
             namespace = holder.partition("/")[0]
             pods = held.setdefault(UsageKey(namespace, card.pool, model.name, card.mode), {})
