@@ -92,7 +92,6 @@ class ReservationObjectSettings(Wire, frozen=True, kw_only=True):
     """How long such a Reservation is kept as Released after its pod has ended, for example 10m."""
 
 
-
 class SharingSettings(Wire, frozen=True, kw_only=True):
     """How cards are shared by percent."""
 
