@@ -1,5 +1,6 @@
 """Mirrors show what placed pods hold, and nothing else."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -39,7 +40,7 @@ def test_every_pod_without_a_reservation_is_shown():
 
 def test_a_reservation_without_a_pod_is_not_shown():
     card = build.shared(0)
-    waiting = Ledger("node-1", (build.replace(card, holders={"team/later": 50}),))
+    waiting = Ledger("node-1", (replace(card, holders={"team/later": 50}),))
 
     assert mirror.placements(waiting) == ()
 

@@ -124,7 +124,7 @@ def test_a_ledger_that_was_deleted_unseen_counts_until_the_last_record():
 
 def test_pods_are_counted_once_in_any_time():
     account = UsageAccount(START, START)
-    account.observe("node-1", held(early="1/4", long="1/4"), START + 10)
+    account.observe("node-1", held(early="1/4", long="1/4"), START)
     account.observe("node-1", held(long="1/4"), START + 20)
     account.observe("node-1", held(long="1/4", late="1/4"), START + 2 * HOUR + 10)
     account.advance(START + 3 * HOUR)
