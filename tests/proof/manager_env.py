@@ -147,7 +147,7 @@ class LedgerManagerEnv:
         )
 
     def usage(self) -> UsageRecorder:
-        changes = StoredLedgerChanges(HoldingsReader(self.sight), self.api, "default", QUICK)
+        changes = StoredLedgerChanges(HoldingsReader(self.sight), self.api, QUICK)
         options = UsageOptions("default", retention=35, interval=RESYNC)
         return UsageRecorder(changes, self.api, metrics=UsageMetrics(CollectorRegistry()), options=options)
 

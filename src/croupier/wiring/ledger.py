@@ -198,6 +198,7 @@ class LedgerControllers:
         settings = mirror.MirrorOptions(
             enabled=configuration.reservations.mirror == "On",
             keep=timedelta(seconds=spans.seconds(configuration.reservations.mirror_keep)),
+            clock=api.clock,
             metrics=self._context.metrics.controller(mirror.NAME),
         )
         return MirrorController(self._mirrors, api, manager=manager, settings=settings)
@@ -207,7 +208,7 @@ class LedgerControllers:
     ) -> UsageRecorder:
         namespace, reader = self._context.settings.namespace, HoldingsReader(self._view)
         changes: LedgerChanges = (
-            StoredLedgerChanges(reader, api, namespace) if stored else InMemoryLedgerChanges(reader, manager)
+            StoredLedgerChanges(reader, api) if stored else InMemoryLedgerChanges(reader, manager, api.clock)
         )
         options = UsageOptions(namespace, spans.days(configuration.usage.retention))
         return UsageRecorder(changes, api, metrics=self._usage_metrics, options=options)

@@ -40,7 +40,7 @@ async def recording(
         changes = (
             InMemoryLedgerChanges(reader, world.manager, world.clock)
             if isinstance(world.manager, InMemoryCapacityManager)
-            else StoredLedgerChanges(reader, world.api, world.namespace)
+            else StoredLedgerChanges(reader, world.api)
         )
         metrics = UsageMetrics(registry or CollectorRegistry())
         options = UsageOptions(world.namespace, retention, interval=0.2)

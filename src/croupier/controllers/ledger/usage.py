@@ -96,7 +96,7 @@ class UsageRecorder:
     async def _load(self) -> UsageAccount:
         read = await usage_data.read_account(self._api, self._options.namespace)
         if read is None:
-            now = await self._changes.now()
+            now = self._changes.now()
             self._stored = None
             return UsageAccount(since=now, until=now)
         self._stored, account = read
@@ -106,7 +106,7 @@ class UsageRecorder:
     async def save(self, account: UsageAccount) -> None:
         """Count up to now and write the account, unless nothing is held and nothing has changed."""
         if not account.is_idle:
-            account.advance(max(await self._changes.now(), account.until))
+            account.advance(max(self._changes.now(), account.until))
         if not account.changed:
             return
         for day in account.finished_days():

@@ -15,10 +15,9 @@ from typing import Final, Protocol
 import structlog
 
 from croupier.api.gpu import GPUDevice
-from croupier.api.kinds import CONFIG_MAPS, LEDGER_REVISIONS
+from croupier.api.kinds import LEDGER_REVISIONS
 from croupier.api.mps import ledger_codec
 from croupier.api.mps.ledger_revision import LedgerRevision
-from croupier.api.usage_records import ACCOUNT
 from croupier.capacity.cluster_view import ClusterView
 from croupier.capacity.manager import CapacityManager
 from croupier.core.ledger.ledger import Ledger
@@ -47,8 +46,8 @@ log = structlog.get_logger(__name__)
 
 
 class LedgerChanges(Protocol):
-    async def now(self) -> int:
-        """The time, in seconds, by the clock that gives changes their time."""
+    def now(self) -> int:
+        """The time in seconds."""
         ...
 
     async def follow(self, account: UsageAccount) -> None:
@@ -85,16 +84,11 @@ class StoredLedgerChanges:
 
     reader: HoldingsReader
     api: Client
-    namespace: str
     options: ReflectorOptions = field(default_factory=ReflectorOptions)
     chance: Callable[[], float] = random.random
 
-    async def now(self) -> int:
-        """The API server stamps an object that it would create."""
-        body = {"metadata": {"generateName": f"{ACCOUNT}-", "namespace": self.namespace}}
-        draft = await self.api.create(CONFIG_MAPS, body, dry_run=True)
-        stamp = draft.metadata.creation_timestamp or SystemClock().now()
-        return int(stamp.timestamp())
+    def now(self) -> int:
+        return int(self.api.clock.now().timestamp())
 
     async def follow(self, account: UsageAccount) -> None:
         await self.reader.view.complete()
@@ -116,10 +110,10 @@ class StoredLedgerChanges:
             return WatchFailed(error)
 
     async def _list(self, account: UsageAccount) -> Listed:
-        now, listing = await self.now(), await self.api.list(LEDGER_REVISIONS)
+        listing = await self.api.list(LEDGER_REVISIONS)
         account.relist(
             {
-                revision.metadata.name: (self._state(revision), _seconds(revision, now))
+                revision.metadata.name: (self._state(revision), self._written(revision))
                 for revision in listing.items
             }
         )
@@ -139,17 +133,16 @@ class StoredLedgerChanges:
             async for batch in opened:
                 for event in batch:
                     alive = True
-                    await self._count(account, event)
+                    self._count(account, event)
         return alive
 
-    async def _count(self, account: UsageAccount, event: watch_protocol.WatchEvent[LedgerRevision]) -> None:
+    def _count(self, account: UsageAccount, event: watch_protocol.WatchEvent[LedgerRevision]) -> None:
         match event:
             case watch_protocol.ObjectEvent(type="DELETED", object=revision):
-                account.remove(revision.metadata.name, await self.now())
+                account.remove(revision.metadata.name, self.now())
                 account.version = revision.metadata.resource_version
             case watch_protocol.ObjectEvent(object=revision):
-                at = _seconds(revision, account.until)
-                account.observe(revision.metadata.name, self._state(revision), at)
+                account.observe(revision.metadata.name, self._state(revision), self._written(revision))
                 account.version = revision.metadata.resource_version
             case watch_protocol.Bookmark(resource_version=version):
                 account.version = version
@@ -162,10 +155,9 @@ class StoredLedgerChanges:
         meta = revision.metadata
         return NodeHoldings(meta.generation, self.reader.read(ledger_codec.decode(meta.name, revision.spec)))
 
-
-def _seconds(revision: LedgerRevision, otherwise: int) -> int:
-    written = revision.written_at
-    return int(written.timestamp()) if written is not None else otherwise
+    def _written(self, revision: LedgerRevision) -> int:
+        written = revision.written_at
+        return int(written.timestamp()) if written is not None else self.now()
 
 
 @dataclass(slots=True)
@@ -176,15 +168,15 @@ class InMemoryLedgerChanges:
     manager: CapacityManager
     clock: Clock = field(default_factory=SystemClock)
 
-    async def now(self) -> int:
-        return self._now()
+    def now(self) -> int:
+        return int(self.clock.now().timestamp())
 
     async def follow(self, account: UsageAccount) -> None:
         def changed(node: str) -> None:
-            account.observe(node, self._state(node), self._now())
+            account.observe(node, self._state(node), self.now())
 
         await self.reader.view.complete()
-        now = self._now()
+        now = self.now()
         account.relist({node: (self._state(node), now) for node in self.manager.nodes()})
         account.version = ""
         unsubscribe = self.manager.subscribe(changed)
@@ -192,9 +184,6 @@ class InMemoryLedgerChanges:
             await asyncio.Event().wait()
         finally:
             unsubscribe()
-
-    def _now(self) -> int:
-        return int(self.clock.now().timestamp())
 
     def _state(self, node: str) -> NodeHoldings:
         ledger = self.manager.ledger(node)
