@@ -53,7 +53,7 @@ async def test_the_table_shows_hours_holders_and_the_total(ask):
         ["NAMESPACE", "MODEL", "CARD-HOURS", "HOLDERS"],
         ["team-b", "H100", "31.00", "1"],
         ["team-a", "A100", "1.14", "2"],
-        ["total", "32.14", "3"],
+        ["total", "-", "32.14", "3"],
     ]
 
 
