@@ -16,6 +16,7 @@ from croupier.admission.review import AdmissionRequest, AdmissionVerdict
 from croupier.admission.server import AdmissionDecider
 from croupier.api import meta, quotas
 from croupier.api.mps import Reservation
+from croupier.api.mps.reservation import MIRROR
 from croupier.api.quotas import ResourceQuota
 from croupier.core import jsonpatch
 from croupier.core.claims import budget
@@ -69,7 +70,7 @@ class ReservationGuard:
 
     def _refusal(self, request: AdmissionRequest) -> Reason | None:
         asked, before = _decoded(request.object), _decoded(request.old_object)
-        if asked is None:
+        if asked is None or MIRROR in asked.metadata.labels:  # a mirror holds nothing
             return None
         spec = asked.spec
         if before is None or before.spec.ttl_seconds != spec.ttl_seconds:

@@ -41,6 +41,7 @@ from croupier.wiring import ledger
 from croupier.wiring.live_settings import LiveSettings
 from croupier.wiring.process_context import (
     BOUND_PODS,
+    DECIDED_RESERVATIONS,
     SHUTDOWN_TIMEOUT,
     InformerFactory,
     ProcessContext,
@@ -165,7 +166,7 @@ def _pool_defaults(context: ProcessContext) -> PoolDefaults:
 
 
 def _budgets(context: ProcessContext, caches: InformerFactory) -> CachedBudgets:
-    reservations = caches.follow(kinds.RESERVATIONS).store
+    reservations = caches.follow(kinds.RESERVATIONS, DECIDED_RESERVATIONS).store
     by_namespace = reservations.index(lambda item: (item.metadata.namespace,))
     quotas = caches.follow(RESOURCE_QUOTAS).store
     of_namespace = quotas.index(lambda item: (item.metadata.namespace,))
