@@ -5,7 +5,6 @@ forgets; a refused request is answered with one sentence and reaches no route.
 """
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
@@ -20,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from croupier.kube.client.clock import Clock, SystemClock
 from croupier.kube.client.errors import KubeError
-from croupier.kube.controller.rate_limit import RateLimit, TokenBucket
+from croupier.kube.controller.rate_limit import RateLimit, TokenBuckets
 from croupier.kube.serving.http_server import Address, is_loopback
 from croupier.ui.viewer import Authenticator, Unauthenticated, Viewer
 
@@ -72,18 +71,12 @@ def local_hosts(server: Address) -> frozenset[str]:
 
 @dataclass(slots=True)
 class RateLimits:
-    """Token buckets by user; the least recently used ones are forgotten."""
+    """Token buckets by user and kind of request."""
 
-    most: int = MAX_USERS
-    _buckets: OrderedDict[tuple[str, str], TokenBucket] = field(default_factory=OrderedDict)
+    _buckets: TokenBuckets[tuple[str, str]] = field(default_factory=lambda: TokenBuckets(MAX_USERS))
 
     def check(self, user: str, what: str, rate: RateLimit, now: float) -> None:
-        key = (user, what)
-        bucket = self._buckets.setdefault(key, TokenBucket(rate))
-        self._buckets.move_to_end(key)
-        while len(self._buckets) > self.most:
-            self._buckets.popitem(last=False)
-        if not bucket.allows(now):
+        if not self._buckets.of((user, what), rate).allows(now):
             raise RefusedRequest(
                 "rate",
                 f"too many {what}: at most {rate.per_second:g} per second are allowed; try again in a moment",

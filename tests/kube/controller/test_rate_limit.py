@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from croupier.kube.controller.rate_limit import RateLimit, TokenBucket
+from croupier.kube.controller.rate_limit import RateLimit, TokenBucket, TokenBuckets
 
 
 @given(
@@ -38,3 +38,16 @@ def test_an_unused_bucket_refills():
 def test_a_rate_limit_of_zero_is_refused(per_second, burst):
     with pytest.raises(ValueError, match="more than 0 a second"):
         RateLimit(per_second, burst)
+
+
+def test_each_key_has_its_bucket_and_the_least_recently_used_is_discarded():
+    buckets: TokenBuckets[str] = TokenBuckets(most=2)
+    rate = RateLimit(per_second=1, burst=1)
+    assert buckets.of("a", rate).allows(0)
+    assert buckets.of("b", rate).allows(0)
+    assert not buckets.of("a", rate).allows(0)
+
+    assert buckets.of("c", rate).allows(0)
+    assert len(buckets) == 2
+    assert not buckets.of("a", rate).allows(0), "b was used before a"
+    assert buckets.of("b", rate).allows(0)

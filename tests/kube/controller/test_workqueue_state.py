@@ -1,20 +1,28 @@
-"""The work queue guarantees: no request is lost, no key is processed concurrently, no key starves."""
+"""The work queue guarantees: no request is lost, no key is processed concurrently, nothing starves."""
+
+from collections import Counter
 
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from croupier.kube.client.backoff import Backoff
+from croupier.kube.client.identity import Key
 from croupier.kube.controller.rate_limit import RateLimit
 from croupier.kube.controller.workqueue_state import WorkQueueState
 
 KEYS = st.sampled_from("abcde")
+GROUPS = {"a": "one", "b": "one", "c": "one", "d": "two", "e": "three"}
 STEADY = Backoff(first=1.0, factor=2.0, most=60.0, jitter=0.0)
 PLENTY = RateLimit(per_second=1000, burst=1000)
 
 
 def backlog(retries=STEADY, rate=PLENTY) -> WorkQueueState[str]:
     return WorkQueueState(retries=retries, retry_rate=rate)
+
+
+def grouped(rate=PLENTY) -> WorkQueueState[str]:
+    return WorkQueueState(retries=STEADY, retry_rate=rate, group=lambda key: GROUPS.get(key, key[0]))
 
 
 def taken(queue: WorkQueueState[str], now: float) -> str | None:
@@ -108,6 +116,55 @@ def test_all_retries_together_are_bounded():
     assert [len(all_ready(queue, moment)) for moment in (0.01, 1.0, 2.0)] == [5, 10, 10]
 
 
+def test_the_retries_of_one_group_do_not_delay_those_of_another():
+    queue = grouped(rate=RateLimit(per_second=1, burst=1))
+    for n in range(1000):
+        queue.retry(f"x{n}", 0, 0.0)
+
+    assert queue.retry("x", 0, 0.0) == 1000
+    assert queue.retry("y", 0, 0.0) == 1
+
+
+TURNS = {
+    "one key of ten thousand, then the other group": (10_000, ["x0", "y0", "x1", "x2"]),
+    "and of one key": (1, ["x0", "y0"]),
+}
+
+
+@pytest.mark.parametrize(("keys", "first"), TURNS.values(), ids=TURNS)
+def test_groups_take_turns(keys, first):
+    queue = grouped()
+    for n in range(keys):
+        queue.add(f"x{n}", 0)
+    queue.add("y0", 1)
+
+    order = all_ready(queue, 2)
+    assert order[:4] == first
+    assert len(order) == keys + 1
+
+
+def test_a_namespace_is_a_group_and_all_cluster_scoped_keys_are_one():
+    queue: WorkQueueState[Key | str] = WorkQueueState()
+    for name in ("n1", "n2"):
+        queue.add(name, 0)
+    for key in (Key("a", "1"), Key("a", "2"), Key("b", "1"), Key("", "n3")):
+        queue.add(key, 0)
+
+    taken_keys = [item.key for _ in range(6) if (item := queue.take(0)) is not None]
+    assert taken_keys == ["n1", Key("a", "1"), Key("b", "1"), "n2", Key("a", "2"), Key("", "n3")]
+
+
+def test_a_group_that_empties_its_turn_comes_after_the_groups_that_wait():
+    queue = grouped()
+    queue.add("x0", 0)
+    queue.add("y0", 0)
+    queue.add("y1", 0)
+    assert taken(queue, 0) == "x0"
+    queue.add("x1", 0)
+
+    assert all_ready(queue, 0) == ["y0", "x1", "y1"]
+
+
 def test_close_keeps_ready_keys_and_drops_waiting_keys():
     queue = backlog()
     queue.add("ready", 0)
@@ -151,7 +208,7 @@ class Work(RuleBasedStateMachine):
 
     @initialize()
     def start(self) -> None:
-        self.queue = backlog()
+        self.queue = grouped()
         self.now = 0.0
         self.wanted: dict[str, float] = {}
         self.busy: set[str] = set()
@@ -193,10 +250,11 @@ class Work(RuleBasedStateMachine):
 
     @rule()
     def everyone_gets_a_turn(self) -> None:
-        """A key that is added again waits behind all ready keys: as many takes as keys serve every key."""
+        """A key that is added again waits behind the ready keys of its group, and groups take turns."""
         due = {key for key, at in self.wanted.items() if at <= self.now} - self.busy
+        sizes = Counter(GROUPS[key] for key in due)
         served = set()
-        for _ in range(len(due)):
+        for _ in range(len(sizes) * max(sizes.values(), default=0)):
             key = taken(self.queue, self.now)
             assert key is not None
             served.add(key)
@@ -205,6 +263,24 @@ class Work(RuleBasedStateMachine):
             self.wanted[key] = self.now
             self.queue.done(key, self.now)
         assert served == due
+
+    @rule(key=KEYS)
+    def a_key_waits_for_one_key_of_each_other_group(self, key: str) -> None:
+        """And for the ready keys of its own group, whatever is added while it waits."""
+        ready = {other for other, at in self.wanted.items() if at <= self.now} - self.busy
+        if key in self.busy or any(GROUPS[other] == GROUPS[key] for other in ready):
+            return
+        self.add(key)
+        before: list[str] = []
+        while (first := taken(self.queue, self.now)) != key:
+            assert first is not None
+            assert GROUPS[first] not in before, f"{key} waited for a second key of {GROUPS[first]}"
+            before.append(GROUPS[first])
+            self.queue.add(first, self.now)
+            self.queue.done(first, self.now)
+            self.wanted[first] = self.now
+        del self.wanted[key]
+        self.busy.add(key)
 
     @invariant()
     def counts_agree(self) -> None:

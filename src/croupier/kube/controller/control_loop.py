@@ -20,6 +20,7 @@ from croupier.kube.client import identity
 from croupier.kube.client.backoff import Backoff
 from croupier.kube.client.identity import Key, ObjectIdentity
 from croupier.kube.client.resource import Resource
+from croupier.kube.controller import workqueue_state
 from croupier.kube.controller.controller_run import (
     ALWAYS_LEADER,
     ControllerRun,
@@ -61,13 +62,15 @@ class _WatchedStore(Generic[K]):
 
 @dataclass(slots=True)
 class Controller(Generic[K]):
-    """`reconcile` gets the keys to which `watch` maps objects."""
+    """`reconcile` gets the keys to which `watch` maps objects, fairly between the groups of `group`."""
 
     name: str
     reconcile: Reconcile[K]
     options: ControllerOptions = field(default_factory=ControllerOptions)
     metrics: ControllerMetrics = field(default_factory=ControllerMetrics)
     expectations: Expectations[K] = field(default_factory=Expectations)
+    group: Callable[[K], Hashable] = workqueue_state.namespace_of
+    """Groups take turns. A controller whose keys tenants can invent keeps those apart from the others."""
     _sources: list[_WatchedStore[K]] = field(init=False, default_factory=list)
     _run: ControllerRun[K] | None = field(init=False, default=None)
 
@@ -123,8 +126,9 @@ class Controller(Generic[K]):
 
     async def run(self, stop: asyncio.Event, leader_check: LeaderCheck = ALWAYS_LEADER) -> None:
         """Run until `stop`, then finish the ready keys. Cancel to end immediately."""
+        options = self.options
         shift = self._run = ControllerRun(
-            RunOptions(self.name, self.options.timeout, self.options.retries, self.options.retry_rate),
+            RunOptions(self.name, options.timeout, options.retries, options.retry_rate, self.group),
             self.reconcile,
             self.expectations,
             metrics=self.metrics,

@@ -6,7 +6,7 @@ state of the last.
 
 import asyncio
 import itertools
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
@@ -53,17 +53,18 @@ ALWAYS_LEADER = _AlwaysLeader()
 
 
 @dataclass(frozen=True, slots=True)
-class RunOptions:
+class RunOptions(Generic[K]):
     controller: str
     timeout: float
     retries: Backoff
     retry_rate: RateLimit
+    group: Callable[[K], Hashable]
 
 
 class ControllerRun(Generic[K]):
     def __init__(
         self,
-        rules: RunOptions,
+        rules: RunOptions[K],
         reconcile: Reconcile[K],
         expectations: Expectations[K],
         *,
@@ -76,7 +77,7 @@ class ControllerRun(Generic[K]):
         self._metrics = metrics
         self._leader_check = leader_check
         self._queue: WorkQueue[K] = WorkQueue(
-            WorkQueueState(rules.retries, rules.retry_rate), metrics=metrics
+            WorkQueueState(rules.retries, rules.retry_rate, rules.group), metrics=metrics
         )
         self._not_retried: set[K] = set()
         self._ids = itertools.count(1)

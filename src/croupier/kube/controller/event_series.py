@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal, NamedTuple, TypeAlias
 
-from croupier.kube.controller.rate_limit import RateLimit, TokenBucket
+from croupier.kube.controller.rate_limit import RateLimit, TokenBuckets
 
 EventType: TypeAlias = Literal["Normal", "Warning"]
 
@@ -79,7 +79,10 @@ class EventAggregator:
     limits: EventLimits = field(default_factory=EventLimits)
     _entries: OrderedDict[EventContent, PendingEvent] = field(init=False, default_factory=OrderedDict)
     _unwritten: dict[EventContent, None] = field(init=False, default_factory=dict)
-    _buckets: OrderedDict[EventReference, TokenBucket] = field(init=False, default_factory=OrderedDict)
+    _buckets: TokenBuckets[EventReference] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._buckets = TokenBuckets(self.limits.remembered)
 
     def note(self, what: EventContent, now: float, at: datetime) -> str | None:
         """Add an Event; return the reason if it is dropped."""
@@ -89,7 +92,7 @@ class EventAggregator:
             return None
         if len(self._unwritten) >= self.limits.remembered:
             return "full"
-        if not self._bucket(what.regarding).allows(now):
+        if not self._buckets.of(what.regarding, self.limits.per_object).allows(now):
             return "spam"
         self._keep(PendingEvent(what, first=at, last=at, last_recorded=now, due=now))
         return None
@@ -142,13 +145,6 @@ class EventAggregator:
         while len(self._entries) > self.limits.remembered:
             forgotten, _ = self._entries.popitem(last=False)
             self._unwritten.pop(forgotten, None)
-
-    def _bucket(self, regarding: EventReference) -> TokenBucket:
-        bucket = self._buckets.setdefault(regarding, TokenBucket(self.limits.per_object))
-        self._buckets.move_to_end(regarding)
-        while len(self._buckets) > self.limits.remembered:
-            self._buckets.popitem(last=False)
-        return bucket
 
 
 def truncate(note: str, limit: int = NOTE_BYTES) -> str:

@@ -5,7 +5,12 @@ must happen eventually (retries). `allows` grants or refuses, for work that may 
 dropped (Events).
 """
 
+from collections import OrderedDict
+from collections.abc import Hashable
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,3 +58,21 @@ class TokenBucket:
             grown = (now - self._at) * self.rate.per_second
             self._tokens = min(float(self.rate.burst), self._tokens + grown)
             self._at = now
+
+
+@dataclass(slots=True)
+class TokenBuckets(Generic[K]):
+    """One bucket per key; at most `most` are kept, and the least recently used one is discarded first."""
+
+    most: int
+    _buckets: OrderedDict[K, TokenBucket] = field(init=False, default_factory=OrderedDict)
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+    def of(self, key: K, rate: RateLimit) -> TokenBucket:
+        bucket = self._buckets.setdefault(key, TokenBucket(rate))
+        self._buckets.move_to_end(key)
+        while len(self._buckets) > self.most:
+            self._buckets.popitem(last=False)
+        return bucket

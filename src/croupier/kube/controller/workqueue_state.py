@@ -6,23 +6,30 @@ pending, and the earliest wins: a reconciler reads the whole state of its object
 so one reconcile serves every request made before it.
 
 A busy key is never handed out twice. If it is added while a worker processes it,
-it becomes ready once when the worker is done. Ready keys leave in FIFO order, so
-a key that is added constantly cannot starve the others.
+it becomes ready once when the worker is done.
+
+Ready keys are served fairly between groups, which are namespaces unless a controller
+decides otherwise: groups take turns, one key each, and the keys of a group leave in
+FIFO order. So a key waits for at most one key of each other group, however many keys
+another tenant has created, and a key that is added constantly cannot starve the others.
 """
 
 import heapq
-from collections import deque
-from collections.abc import Hashable
+from collections import OrderedDict, deque
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from croupier.kube.client.backoff import Backoff
-from croupier.kube.controller.rate_limit import RateLimit, TokenBucket
+from croupier.kube.client.identity import Key
+from croupier.kube.controller.rate_limit import RateLimit, TokenBuckets
 
 K = TypeVar("K", bound=Hashable)
 
 RETRY_BACKOFF = Backoff(first=0.05, most=300.0, jitter=0.25)
 RETRY_RATE = RateLimit(per_second=20, burst=200)
+MAX_RETRY_BUCKETS = 10_000
+"""Groups whose retries are counted; the cluster limits of Kubernetes allow as many namespaces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +40,21 @@ class QueueItem(Generic[K]):
     waited: float
 
 
+def namespace_of(key: Hashable) -> str:
+    """The group of a key by default: keys of cluster-scoped objects are one group."""
+    return key.namespace if isinstance(key, Key) else ""
+
+
 @dataclass(slots=True)
 class WorkQueueState(Generic[K]):
-    """`retries` is the backoff of one key; `retry_rate` bounds the retries of all keys together."""
+    """`retries` is the backoff of one key; `retry_rate` bounds the retries of a group."""
 
     retries: Backoff = RETRY_BACKOFF
     retry_rate: RateLimit = RETRY_RATE
+    group: Callable[[K], Hashable] = namespace_of
     closed: bool = field(init=False, default=False)
-    _ready: deque[K] = field(init=False, default_factory=deque)
+    _turns: OrderedDict[Hashable, deque[K]] = field(init=False, default_factory=OrderedDict)
+    """The ready keys by group, the group whose turn is next first. No group is empty."""
     _since: dict[K, float] = field(init=False, default_factory=dict)
     _due: dict[K, float] = field(init=False, default_factory=dict)
     _alarms: list[tuple[float, int, K]] = field(init=False, default_factory=list)
@@ -48,10 +62,9 @@ class WorkQueueState(Generic[K]):
     _busy: set[K] = field(init=False, default_factory=set)
     _again: dict[K, float] = field(init=False, default_factory=dict)
     _failures: dict[K, int] = field(init=False, default_factory=dict)
-    _bucket: TokenBucket = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._bucket = TokenBucket(self.retry_rate)
+    _buckets: TokenBuckets[Hashable] = field(
+        init=False, default_factory=lambda: TokenBuckets(MAX_RETRY_BUCKETS)
+    )
 
     def add(self, key: K, now: float) -> bool:
         """Make `key` ready; False if the request is redundant."""
@@ -61,8 +74,7 @@ class WorkQueueState(Generic[K]):
         if key in self._busy:
             self._again[key] = now
         else:
-            self._since[key] = now
-            self._ready.append(key)
+            self._make_ready(key, now)
         return True
 
     def add_at(self, key: K, due: float, now: float) -> bool:
@@ -79,10 +91,11 @@ class WorkQueueState(Generic[K]):
         return True
 
     def retry(self, key: K, now: float, chance: float, no_sooner: float = 0.0) -> float:
-        """Requeue a failed key after its own backoff, within the rate of all retries; return the delay."""
+        """Requeue a failed key after its own backoff, within the rate of its group; return the delay."""
         failures = self._failures.get(key, 0) + 1
         self._failures[key] = failures
-        delay = max(self.retries.delay(failures, chance), self._bucket.delay(now), no_sooner)
+        paced = self._buckets.of(self.group(key), self.retry_rate).delay(now)
+        delay = max(self.retries.delay(failures, chance), paced, no_sooner)
         self.add_at(key, now + delay, now)
         return delay
 
@@ -96,9 +109,12 @@ class WorkQueueState(Generic[K]):
     def take(self, now: float) -> QueueItem[K] | None:
         """The next ready key, which stays busy until `done`; None if no key is ready."""
         self._make_due_ready(now)
-        if not self._ready:
+        if not self._turns:
             return None
-        key = self._ready.popleft()
+        group, keys = self._turns.popitem(last=False)
+        key = keys.popleft()
+        if keys:
+            self._turns[group] = keys  # its next turn is after those of all other groups
         self._busy.add(key)
         return QueueItem(key, waited=max(0.0, now - self._since.pop(key)))
 
@@ -106,8 +122,7 @@ class WorkQueueState(Generic[K]):
         """The worker has finished `key`."""
         self._busy.remove(key)
         if key in self._again:
-            self._since[key] = self._again.pop(key)
-            self._ready.append(key)
+            self._make_ready(key, self._again.pop(key))
         self._make_due_ready(now)
 
     def close(self) -> None:
@@ -119,18 +134,18 @@ class WorkQueueState(Generic[K]):
     def clear(self) -> None:
         """Close the queue and drop ready keys too."""
         self.close()
-        self._ready.clear()
+        self._turns.clear()
         self._since.clear()
         self._again.clear()
 
     @property
     def drained(self) -> bool:
-        return self.closed and not self._ready and not self._busy
+        return self.closed and not self._since and not self._busy
 
     @property
     def ready(self) -> int:
         """Number of keys that a worker could take now."""
-        return len(self._ready)
+        return len(self._since)
 
     @property
     def waiting(self) -> int:
@@ -145,6 +160,10 @@ class WorkQueueState(Generic[K]):
         """When the next waiting key is due."""
         self._drop_stale_alarms()
         return self._alarms[0][0] if self._alarms else None
+
+    def _make_ready(self, key: K, since: float) -> None:
+        self._since[key] = since
+        self._turns.setdefault(self.group(key), deque()).append(key)
 
     def _make_due_ready(self, now: float) -> None:
         """Make due keys ready, counted from their due time."""
