@@ -28,6 +28,7 @@ PROMISED = {
     "fallback.minMemory": "",
     "fallback.preferAvailable": "false",
     "fallback.whenNothingFits": "Admit",
+    "podAllocations.maxPerNamespace": "3000",
     "maintenance.deadline": "1h",
     "alerts.capacityLow.percent": "10",
     "alerts.capacityLow.for": "10m",

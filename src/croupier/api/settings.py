@@ -119,6 +119,13 @@ class FallbackSettings(Wire, frozen=True, kw_only=True):
     """Whether a pod without a suitable profile is admitted unchanged (Admit) or refused (Deny)."""
 
 
+class PodAllocationSettings(Wire, frozen=True, kw_only=True):
+    """How many PodAllocations a namespace may have."""
+
+    max_per_namespace: Annotated[int, Meta(ge=1, le=100_000), INT32] = 3000
+    """The oldest ones up to this number are applied; newer ones fail with the reason TooManyAllocations."""
+
+
 class MaintenanceSettings(Wire, frozen=True, kw_only=True):
     """The repartitioning of the cards of a pool."""
 
@@ -201,6 +208,8 @@ class Configuration(Wire, frozen=True, kw_only=True):
     """Where the ledger is: InMemory (one extender process) or CRD (NodeReservations, several processes)."""
     fallback: FallbackSettings = FallbackSettings()
     """Which MIG profile replaces a requested profile that no node offers."""
+    pod_allocations: PodAllocationSettings = PodAllocationSettings()
+    """How many PodAllocations a namespace may have."""
     maintenance: MaintenanceSettings = MaintenanceSettings()
     """The repartitioning of the cards of a pool."""
     alerts: AlertSettings = AlertSettings()

@@ -20,6 +20,10 @@ class PodRequest:
     priority: int = 0
 
     @property
+    def namespace(self) -> str:
+        return self.key.partition("/")[0]
+
+    @property
     def holder(self) -> str:
         return f"{self.key}/{self.uid}"
 

@@ -64,10 +64,10 @@ class RefusedPodRequeuer:
             self._wake.set()
 
     async def _call(self, request: PodRequest) -> None:
-        namespace, _, name = request.key.partition("/")
+        name = request.key.partition("/")[2]
         patch = allocation.retry_patch(request.uid, self._clock.now())
         try:
-            pod = await self._api.patch(kinds.PODS, name, patch, namespace=namespace)
+            pod = await self._api.patch(kinds.PODS, name, patch, namespace=request.namespace)
         except (NotFound, Conflict):  # deleted, or replaced by another pod of that name
             self._backoff.remove(request.uid)
         except KubeError as error:

@@ -73,10 +73,11 @@ def _elected(group: ControllerGroup, allocations: Informer[PodAllocation]) -> li
     recorder = EventRecorder(context.api, podallocation.FIELD_MANAGER, metrics=context.metrics.events)
     counters = PodAllocationMetrics(context.leader_registry(LEASE), allocations.store)
 
-    def controllers(api: Client, _: Configuration) -> list[Runnable]:
+    def controllers(api: Client, configuration: Configuration) -> list[Runnable]:
         sources = podallocation.PodAllocationInformers(allocations, pods)
         moving = podallocation.PodAllocationOptions(
             clock=api.clock,
+            max_per_namespace=configuration.pod_allocations.max_per_namespace,
             resize_metrics=counters,
             metrics=context.metrics.controller(podallocation.NAME),
         )
@@ -88,7 +89,10 @@ def _elected(group: ControllerGroup, allocations: Informer[PodAllocation]) -> li
             RestoreLimitsController(allocations, leases, api, restoring),
         ]
 
-    return [Component("events of CPU limits", recorder.run), group.elected("CPU limits", LEASE, controllers)]
+    elected = group.elected(
+        "CPU limits", LEASE, controllers, depends_on=lambda configuration: configuration.pod_allocations
+    )
+    return [Component("events of CPU limits", recorder.run), elected]
 
 
 async def _wait_for_access(api: Client, stop: asyncio.Event) -> bool:

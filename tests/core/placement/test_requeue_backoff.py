@@ -10,6 +10,7 @@ from croupier.core.placement.requeue_backoff import (
     INITIAL_BACKOFF,
     MAX_BACKOFF,
     MAX_REQUEUED_AT_ONCE,
+    MAX_WAITING,
     RequeueBackoff,
 )
 from croupier.core.pods.request_parser import LEDGER
@@ -24,6 +25,7 @@ AMOUNTS = st.dictionaries(
 class Guest:
     uid: str
     priority: int = 0
+    namespace: str = "default"
 
 
 def any_pod(_: Guest) -> bool:
@@ -41,6 +43,28 @@ def test_pods_are_requeued_by_priority_and_not_all_at_once():
     assert len(called) == MAX_REQUEUED_AT_ONCE
     assert len(room.due(any_pod, 0.0)) == 5, "then the remaining pods"
     assert room.due(any_pod, INITIAL_BACKOFF - 0.1) == []
+
+
+def test_namespaces_take_turns_among_pods_of_the_same_priority():
+    room: RequeueBackoff[Guest] = RequeueBackoff()
+    for number in range(1000):
+        room.add(Guest(f"many-{number}", namespace="many"))
+    room.add(Guest("one", namespace="few"))
+    room.add(Guest("urgent", priority=1, namespace="many"))
+
+    assert [pod.uid for pod in room.due(any_pod, 0.0)[:4]] == ["urgent", "many-0", "one", "many-1"]
+
+
+def test_the_namespace_with_the_most_pods_loses_one_if_there_are_too_many():
+    room: RequeueBackoff[Guest] = RequeueBackoff()
+    room.add(Guest("one", namespace="few"))
+    for number in range(MAX_WAITING + 10):
+        room.add(Guest(f"many-{number}", namespace="many"))
+
+    assert len(room) == MAX_WAITING
+    assert [pod.uid for pod in room.due(any_pod, 0.0)[:2]] == ["one", "many-11"]
+    room.remove("one")
+    assert len(room) == MAX_WAITING - 1
 
 
 def test_every_failed_requeue_doubles_the_backoff():

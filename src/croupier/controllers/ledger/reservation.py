@@ -123,7 +123,7 @@ class ReservationController:
         self._budgets = ReservationBudgets(sources.quotas, self._cached_pod, api, manager, settings.limits)
         self._granting = asyncio.Lock()
         self.controller: Controller[str] = Controller(
-            NAME, self.reconcile, settings.options, metrics=settings.metrics
+            NAME, self.reconcile, settings.options, metrics=settings.metrics, group=self._node_exists
         )
         self.controller.watch(seen.reservations.store, seen.reservations.cache, self._nodes_of)
         self.controller.watch(seen.pods.store, seen.pods.cache, self._nodes_of_pod)
@@ -206,7 +206,7 @@ class ReservationController:
             now,
             asked,
             pods={name: view for name in names if (view := self._pod(name)) is not None},
-            exists=self._sources.nodes.store.named(node) is not None,
+            exists=self._node_exists(node),
             expected=not (ledger and ledger.cards) and reported_cards.are_expected(self._view.report(node)),
             rivals=self._rivals(node, asked),
             refused={key: refused for key, refused in refusals.items() if refused is not None},
@@ -388,6 +388,10 @@ class ReservationController:
     def _concerns(self, node: str) -> bool:
         ledger = self._manager.ledger(node)
         return bool(self._by_node.keys(node)) or (ledger is not None and bool(ledger.reservations))
+
+    def _node_exists(self, node: str) -> bool:
+        """A Reservation may name any node: names without a node do not delay the others."""
+        return self._sources.nodes.store.named(node) is not None
 
     def _nodes_of(self, changed: Reservation) -> set[str]:
         """Its node, and the nodes of other Reservations for the same pod."""

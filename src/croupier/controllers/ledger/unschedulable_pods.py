@@ -54,6 +54,10 @@ class UnschedulablePod:
         return self.pod.metadata.uid
 
     @property
+    def namespace(self) -> str:
+        return self.pod.metadata.namespace
+
+    @property
     def priority(self) -> int:
         return self.pod.spec.priority
 

@@ -2,12 +2,13 @@
 
 Keys are PodAllocations. Decisions are made in core/resizing/resize from the state in the API server; this
 module gathers the inputs and carries the decisions out: first the owner reference, then the record of the
-original limits, then the change, then the kubelet's report. Unchanged objects are not written.
+original limits, then the change, then the kubelet's report. Unchanged objects are not written, and an object
+that waits is reconciled only when it, its pod or a rival changes, or when its retry is due.
 """
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
@@ -20,13 +21,14 @@ from croupier.api import market_pod
 from croupier.api.core_v1 import Pod
 from croupier.api.kinds import POD_ALLOCATIONS, PODS
 from croupier.api.mbcas import PodAllocation
+from croupier.controllers.limits import allocation_order
+from croupier.controllers.limits.allocation_order import AllocationOrder
 from croupier.controllers.limits.metrics import PodAllocationMetrics
 from croupier.core.resizing import messages as resize_messages
 from croupier.core.resizing import model as resize_model
 from croupier.core.resizing import resize
 from croupier.core.resizing.model import DesiredLimit, ResizeInputs, ResizeVerdict
 from croupier.core.resizing.resize import LimitChange, ResizeDecision
-from croupier.kube.cache import store
 from croupier.kube.cache.informer import Informer
 from croupier.kube.client.api_client import Client, PatchType
 from croupier.kube.client.backoff import Backoff
@@ -48,6 +50,8 @@ FIELD_MANAGER: Final = "croupier-podallocation"
 RETRIES: Final = Backoff(first=5.0, most=300.0, jitter=0.2)
 BACKOFF_RESET: Final = 600.0
 """Seconds without a failure after which the backoff starts from the beginning."""
+MAX_PER_NAMESPACE: Final = 3000
+"""As many as the pods for which Kubernetes is tested in one namespace; the setting's default."""
 
 log = structlog.get_logger(__name__)
 
@@ -60,7 +64,8 @@ class PodAllocationInformers:
 
 @dataclass(frozen=True, slots=True)
 class PodAllocationOptions:
-    options: ControllerOptions = field(default_factory=lambda: ControllerOptions(workers=8, resync=300.0))
+    options: ControllerOptions = field(default_factory=lambda: ControllerOptions(workers=8))
+    max_per_namespace: int = MAX_PER_NAMESPACE
     retries: Backoff = RETRIES
     clock: Clock = field(default_factory=SystemClock)
     chance: Callable[[], float] = random.random
@@ -99,15 +104,15 @@ class PodAllocationController:
         self._failures: dict[Key, _Failure] = {}
         self._asked: dict[Key, float] = {}
         """When a change was made that the kubelet has not reported yet."""
-        self._of_pod = sources.allocations.store.index(lambda allocation: (_pod_of(allocation),))
+        self._order = AllocationOrder(self._settings.max_per_namespace)
         self.controller: Controller[Key] = Controller(
             NAME, self.reconcile, self._settings.options, metrics=self._settings.metrics
         )
-        self.controller.watch(sources.allocations.store, sources.allocations.cache, self._rivals)
+        self.controller.watch(sources.allocations.store, sources.allocations.cache, self._order.affected)
         self.controller.watch(sources.pods.store, sources.pods.cache, self._allocations_of)
 
     async def run(self, stop: asyncio.Event, leader_check: LeaderCheck = ALWAYS_LEADER) -> None:
-        with store.open_indexes(self._of_pod):
+        with self._order.following(self._sources.allocations.store, self.controller.add):
             await self.controller.run(stop, leader_check)
 
     async def reconcile(self, key: Key) -> Result:
@@ -116,7 +121,8 @@ class PodAllocationController:
             self._failures.pop(key, None)
             self._asked.pop(key, None)
             return DONE
-        pod = await self._pod(allocation)
+        exceeded = self._order.exceeded(allocation)
+        pod = await self._pod(allocation) if exceeded is None else None
         try:
             if pod is not None:
                 allocation = await self._owned(key, allocation, pod)
@@ -157,8 +163,9 @@ class PodAllocationController:
 
     def _scene(self, key: Key, allocation: PodAllocation, pod: resize_model.ResizePod | None) -> ResizeInputs:
         now, failure = self._now(), self._failures.get(key)
-        others = (
-            self._sources.allocations.store.get(other) for other in self._of_pod.keys(_pod_of(allocation))
+        exceeded = self._order.exceeded(allocation)
+        others = map(
+            self._sources.allocations.store.get, self._order.of_pod(allocation_order.pod_of(allocation))
         )
         rivals = tuple(
             wire.desired_limit(other, now)
@@ -172,7 +179,7 @@ class PodAllocationController:
             or failure.generation != allocation.metadata.generation
             or failure.due <= self._settings.clock.monotonic()
         )
-        return ResizeInputs(wire.desired_limit(allocation, now), pod, now, rivals, due=due)
+        return ResizeInputs(wire.desired_limit(allocation, now), pod, now, rivals, due=due, exceeded=exceeded)
 
     async def _resize(
         self, key: Key, desired_limit: DesiredLimit, pod: resize_model.ResizePod, change: LimitChange
@@ -251,7 +258,8 @@ class PodAllocationController:
         self._metrics.wrote()
         verdict = decision.verdict
         moved = status.applied_cpu_limit != allocation.status.applied_cpu_limit and verdict.phase == "Applied"
-        if (before.phase, before.code) != (verdict.phase, verdict.code) or moved:
+        news = (before.phase, before.code) != (verdict.phase, verdict.code) or moved
+        if news and verdict.code != resize_model.TOO_MANY:  # no thousands of Events about one cause
             self._record(allocation, verdict)
 
     def _record(self, allocation: PodAllocation, verdict: ResizeVerdict) -> None:
@@ -272,17 +280,8 @@ class PodAllocationController:
     def _now(self) -> datetime:
         return self._settings.clock.now()
 
-    def _rivals(self, allocation: PodAllocation) -> set[Key]:
-        """All PodAllocations of the pod: when one is created or deleted, another may take precedence."""
-        meta = allocation.metadata
-        return {Key(meta.namespace, meta.name), *self._of_pod.keys(_pod_of(allocation))}
-
-    def _allocations_of(self, pod: Pod) -> tuple[Key, ...]:
-        return tuple(self._of_pod.keys(Key(pod.metadata.namespace, pod.metadata.name)))
-
-
-def _pod_of(allocation: PodAllocation) -> Key:
-    return Key(allocation.metadata.namespace, allocation.spec.pod_name)
+    def _allocations_of(self, pod: Pod) -> Iterable[Key]:
+        return self._order.of_pod(Key(pod.metadata.namespace, pod.metadata.name))
 
 
 def _refusal(error: ApiError | Unreachable) -> ResizeVerdict:

@@ -34,8 +34,6 @@ from croupier.kube.controller.metrics import ControllerMetrics
 from croupier.kube.controller.reconcile import DONE, Result
 
 NAME: Final = "market-silence"
-RECHECK: Final = 30.0
-"""Seconds between two checks of a node without an agent: its pods may come and go."""
 MARGIN: Final = 0.1
 
 log = structlog.get_logger(__name__)
@@ -66,7 +64,9 @@ class RestoreLimitsController:
         self._settings = settings or RestoreLimitsOptions()
         self._liveness = AgentLiveness(self._read, self._settings.clock, self._settings.timeout)
         options, metrics = self._settings.options, self._settings.metrics
-        self.controller: Controller[str] = Controller(NAME, self.reconcile, options, metrics=metrics)
+        self.controller: Controller[str] = Controller(
+            NAME, self.reconcile, options, metrics=metrics, group=self._has_agent
+        )
         self.controller.watch(allocations.store, allocations.cache, _node_of)
         self.controller.watch(leases.store, leases.cache, lambda lease: [market_report.LEASE.node_of(lease)])
 
@@ -79,6 +79,8 @@ class RestoreLimitsController:
         allocations = self._allocations.get(node)
         silent = await self._silent(node)
         if not allocations:
+            if not self._has_agent(node):
+                self._liveness.forget(node)
             return DONE
         if not silent:
             return Result(requeue_after=self._liveness.left(node) + MARGIN)
@@ -90,7 +92,11 @@ class RestoreLimitsController:
                 refused.append(error)
         if refused:
             raise refused[0]
-        return Result(requeue_after=RECHECK)
+        return DONE  # a changed PodAllocation or Lease enqueues the node again
+
+    def _has_agent(self, node: str) -> bool:
+        """A PodAllocation may name any node: names without an agent do not delay the others."""
+        return bool(self._leases.keys(node))
 
     async def _silent(self, node: str) -> bool:
         """A node without an agent is silent after the timeout, like one whose agent has stopped."""

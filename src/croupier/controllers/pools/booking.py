@@ -98,7 +98,9 @@ class Bookings:
         self._answered: dict[str, int] = {}
         """By pool: the last result of `booked`, if it was not 0."""
         options, metrics = self._settings.options, self._settings.metrics
-        self.controller: Controller[str] = Controller(NAME, self.reconcile, options, metrics=metrics)
+        self.controller: Controller[str] = Controller(
+            NAME, self.reconcile, options, metrics=metrics, group=self._exists
+        )
         self._pods = pods.store
         self._ending: Callable[[], None] | None = None
         self._follow()
@@ -138,6 +140,10 @@ class Bookings:
         if not bookings:
             del self._reported[pool]
         return DONE if summary.again is None else Result(requeue_after=summary.again.total_seconds() + MARGIN)
+
+    def _exists(self, pool: str) -> bool:
+        """A pod may request any name: pools that do not exist do not delay the others."""
+        return self._pools.named(pool) is not None
 
     def _follow(self) -> None:
         """Follow pods already before `run`: other controllers call `booked` before."""

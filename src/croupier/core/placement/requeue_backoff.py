@@ -1,9 +1,11 @@
 """Backoff for requeueing unschedulable pods when capacity becomes free.
 
 A requeue costs a write and a scheduling attempt, which may fail again. So each failed attempt doubles the
-backoff of the pod, and only a limited number of pods is requeued at a time, by priority.
+backoff of the pod, and only a limited number of pods is requeued at a time, by priority. Namespaces take
+turns among pods of the same priority, so that the many pods of one tenant do not delay those of another.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -28,6 +30,9 @@ class WaitingPod(Protocol):
     def uid(self) -> str: ...
 
     @property
+    def namespace(self) -> str: ...
+
+    @property
     def priority(self) -> int: ...
 
 
@@ -46,6 +51,7 @@ class RequeueBackoff(Generic[W]):
 
     def __init__(self) -> None:
         self._waiting: dict[str, _Entry[W]] = {}  # by UID, in order of arrival
+        self._of_namespace: dict[str, dict[str, None]] = {}  # the UIDs of each namespace, in the same order
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -53,24 +59,39 @@ class RequeueBackoff(Generic[W]):
     def add(self, pod: W) -> None:
         known = self._waiting.get(pod.uid)
         if known is None and len(self._waiting) >= MAX_WAITING:
-            del self._waiting[next(iter(self._waiting))]
+            largest = max(self._of_namespace.values(), key=len)
+            self.remove(next(iter(largest)))
         calls, not_before = (known.requeues, known.not_before) if known else (0, 0.0)
         self._waiting[pod.uid] = _Entry(pod, calls, not_before)
+        self._of_namespace.setdefault(pod.namespace, {})[pod.uid] = None
 
     def remove(self, uid: str) -> None:
-        self._waiting.pop(uid, None)
+        if (entry := self._waiting.pop(uid, None)) is None:
+            return
+        uids = self._of_namespace[entry.pod.namespace]
+        del uids[uid]
+        if not uids:
+            del self._of_namespace[entry.pod.namespace]
 
     def due(self, fits: Callable[[W], bool], now: float) -> list[W]:
         """The pods to requeue now, by priority; each of them starts its next backoff."""
-        by_priority = sorted(self._waiting.values(), key=lambda entry: -entry.pod.priority)
-        due = list(islice(self._able(by_priority, fits, now), MAX_REQUEUED_AT_ONCE))
+        able = (entry for entry in self._in_turns(now) if fits(entry.pod))
+        due = list(islice(able, MAX_REQUEUED_AT_ONCE))
         for entry in due:
             wait = min(MAX_BACKOFF, INITIAL_BACKOFF * 2**entry.requeues)
             self._waiting[entry.pod.uid] = _Entry(entry.pod, entry.requeues + 1, now + wait)
         return [entry.pod for entry in due]
 
-    def _able(self, waiting: list[_Entry[W]], fits: Callable[[W], bool], now: float) -> Iterator[_Entry[W]]:
-        return (entry for entry in waiting if entry.not_before <= now and fits(entry.pod))
+    def _in_turns(self, now: float) -> Iterator[_Entry[W]]:
+        """The pods whose backoff is over: by priority, then one of each namespace after the other."""
+        turns: Counter[tuple[int, str]] = Counter()
+        ordered: list[tuple[int, int, _Entry[W]]] = []
+        for entry in self._waiting.values():
+            if entry.not_before <= now:
+                rank = (-entry.pod.priority, entry.pod.namespace)
+                ordered.append((rank[0], turns[rank], entry))
+                turns[rank] += 1
+        return (entry for _, _, entry in sorted(ordered, key=lambda item: item[:2]))
 
 
 def gained_resources(before: Amounts | None, after: Amounts) -> bool:

@@ -9,6 +9,8 @@ from croupier.core.model.reason import Reason
 from croupier.core.quantity import Quantity
 from croupier.core.resizing.model import (
     DUPLICATE,
+    TOO_MANY,
+    AllocationLimit,
     DesiredLimit,
     ResizeContainer,
     ResizePod,
@@ -59,6 +61,14 @@ def duplicate(older: DesiredLimit) -> ResizeVerdict:
     return failed(
         DUPLICATE,
         f"PodAllocation {older.name} of pod {older.pod} is older and takes precedence; delete one of the two",
+    )
+
+
+def too_many(exceeded: AllocationLimit) -> ResizeVerdict:
+    return failed(
+        TOO_MANY,
+        f"{exceeded.where} has more than {exceeded.most} PodAllocations, and only the oldest"
+        f" {exceeded.most} are applied; delete some{exceeded.remedy}",
     )
 
 

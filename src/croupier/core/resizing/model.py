@@ -12,6 +12,7 @@ from croupier.core.model.reason import Reason
 from croupier.core.quantity import ZERO, Quantity
 
 DUPLICATE: Final = "DuplicateAllocation"
+TOO_MANY: Final = "TooManyAllocations"
 RETRIED: Final = frozenset(
     {
         "Infeasible",
@@ -152,6 +153,17 @@ class DesiredLimit:
 
 
 @dataclass(frozen=True, slots=True)
+class AllocationLimit:
+    """The older PodAllocations of a pod or a namespace are more than `most`, so this one does not count."""
+
+    where: str
+    """`pod web` or `namespace team-a`."""
+    most: int
+    remedy: str = ""
+    """What an operator can do."""
+
+
+@dataclass(frozen=True, slots=True)
 class ResizeInputs:
     """`rivals` are the other PodAllocations of the same pod. `due`: a failed resize may be retried now."""
 
@@ -160,3 +172,5 @@ class ResizeInputs:
     now: datetime
     rivals: tuple[DesiredLimit, ...] = ()
     due: bool = True
+    exceeded: AllocationLimit | None = None
+    """The limit that this PodAllocation exceeds; then `pod` and `rivals` were not read."""

@@ -107,13 +107,16 @@ def split(
 
 def _no_target_pod(scene: ResizeInputs) -> ResizeDecision:
     """There is no pod that this PodAllocation may resize. The record of a deleted pod stays."""
-    desired_limit = scene.desired_limit
+    desired_limit, last = scene.desired_limit, scene.desired_limit.last_status
+    if scene.exceeded is not None:
+        verdict = messages.too_many(scene.exceeded)
+        return ResizeDecision(verdict, last.uid, originals=last.originals, restarts=last.restarts)
     if desired_limit.pod_namespace != desired_limit.namespace:
         return ResizeDecision(messages.other_namespace(desired_limit))
     if scene.pod is None:
-        return ResizeDecision(messages.no_pod(desired_limit), uid=desired_limit.last_status.uid)
+        return ResizeDecision(messages.no_pod(desired_limit), uid=last.uid)
     if not desired_limit.is_of(scene.pod.uid):
-        return ResizeDecision(messages.replaced(desired_limit), uid=desired_limit.last_status.uid)
+        return ResizeDecision(messages.replaced(desired_limit), uid=last.uid)
     return ResizeDecision(messages.other_node(desired_limit, scene.pod))
 
 
