@@ -13,17 +13,21 @@ from prometheus_client import CollectorRegistry
 from croupier.api import kinds
 from croupier.api.core_v1 import Container, Pod
 from croupier.api.mbcas import PodAllocation
+from croupier.controllers.limits import podallocation
 from croupier.controllers.limits.metrics import PodAllocationMetrics
 from croupier.controllers.limits.podallocation import (
     PodAllocationController,
     PodAllocationInformers,
     PodAllocationOptions,
 )
+from croupier.kube.cache.store import Store
 from croupier.kube.client.api_client import Client, DeleteOptions, Selection
 from croupier.kube.client.backoff import Backoff
 from croupier.kube.client.clock import SystemClock
 from croupier.kube.client.errors import NotFound
+from croupier.kube.client.identity import Key
 from croupier.kube.controller.events import EventRecorder
+from croupier.kube.controller.reconcile import Result
 from tests.controllers.ledger_env import running, watched
 from tests.polling import TIMEOUT, until_async
 
@@ -63,18 +67,26 @@ class LimitsEnv:
     clock: AdvancedClock = field(default_factory=AdvancedClock)
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     retries: Backoff = field(default_factory=lambda: Backoff(first=0.3, most=2.0))
+    watched: Selection | None = None
+    """What the controller serves; its namespace if unset."""
+    max_per_namespace: int = podallocation.MAX_PER_NAMESPACE
+    order: list[Key] = field(default_factory=list)
+    """The keys in the order in which the controller's workers reconcile them."""
+    arrived: dict[Key, int] = field(default_factory=dict)
+    """How many reconciles had begun when the controller's cache first showed a PodAllocation."""
 
     @contextlib.asynccontextmanager
     async def moved(self, by: Client | None = None) -> AsyncIterator[PodAllocationController]:
         """Run the controller."""
         async with contextlib.AsyncExitStack() as stack:
-            chosen = Selection(self.namespace)
+            chosen = self.watched or Selection(self.namespace)
             allocations = await stack.enter_async_context(watched(self.api, kinds.POD_ALLOCATIONS, chosen))
             pods = await stack.enter_async_context(watched(self.api, kinds.PODS, chosen))
             recorder = EventRecorder(self.api, "podallocation-controller")
             self.registry = CollectorRegistry()
             settings = PodAllocationOptions(
                 clock=self.clock,
+                max_per_namespace=self.max_per_namespace,
                 retries=self.retries,
                 resize_metrics=PodAllocationMetrics(self.registry, allocations.store),
             )
@@ -84,9 +96,20 @@ class LimitsEnv:
                 recorder=recorder,
                 settings=settings,
             )
+            self._observe(made, allocations.store)
             await stack.enter_async_context(running(recorder.run(asyncio.Event())))
             await stack.enter_async_context(running(made.run(asyncio.Event())))
             yield made
+
+    def _observe(self, made: PodAllocationController, allocations: Store[PodAllocation]) -> None:
+        reconcile = made.controller.reconcile
+
+        async def recorded(key: Key) -> Result:
+            self.order.append(key)
+            return await reconcile(key)
+
+        made.controller.reconcile = recorded
+        allocations.subscribe(lambda change: self.arrived.setdefault(change.key, len(self.order)) and None)
 
     async def node(self, **allocatable: str) -> None:
         """A node without a kubelet, whose capacity is in the API server."""
