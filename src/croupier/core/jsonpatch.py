@@ -1,6 +1,7 @@
 """The subset of JSON Patch (RFC 6902) that admission responses need.
 
-A patch names single values, so that unknown fields of an object survive.
+A patch names single values, so that unknown fields of an object survive. Applying a patch copies each changed
+mapping or list once, so its cost grows with the patch and not with the square of the document.
 """
 
 from collections.abc import Iterable
@@ -38,8 +39,9 @@ def data(operations: Iterable[Operation]) -> list[dict[str, Any]]:
 
 def apply(document: Any, operations: Iterable[Operation]) -> Any:
     """The changed document; `document` itself is not modified and unchanged parts are shared."""
+    draft = _Draft()
     for operation in operations:
-        document = _changed(document, _steps(operation.path), operation)
+        document = draft.changed(document, _steps(operation.path), operation)
     return document
 
 
@@ -49,37 +51,52 @@ def _steps(path: str) -> list[str]:
     return [step.replace("~1", "/").replace("~0", "~") for step in path.split("/")[1:]]
 
 
-def _changed(node: Any, steps: list[str], operation: Operation) -> Any:
-    """A copy of the node with the operation applied below it."""
-    if not steps:
-        return None if operation.op == "remove" else operation.value
-    if isinstance(node, dict):
-        return _changed_object(node, steps, operation)
-    if isinstance(node, list):
-        return _changed_array(node, steps, operation)
-    raise BadPatchError(f"path {operation.path!r} points into a value that has no members")
+class _Draft:
+    """The copies that one patch has made; only these are modified."""
 
+    def __init__(self) -> None:
+        self._copies: dict[int, Any] = {}  # by id; the values keep the ids in use
 
-def _changed_object(node: dict[str, Any], steps: list[str], operation: Operation) -> dict[str, Any]:
-    key, *deeper = steps
-    if key not in node and (deeper or operation.op != "add"):
-        raise BadPatchError(f"path {operation.path!r}: there is no {key!r}")
-    if not deeper and operation.op == "remove":
-        return {name: value for name, value in node.items() if name != key}
-    return {**node, key: _changed(node.get(key), deeper, operation)}
+    def changed(self, node: Any, steps: list[str], operation: Operation) -> Any:
+        """The node with the operation applied below it: a copy, made by the first operation that needs it."""
+        if not steps:
+            return None if operation.op == "remove" else operation.value
+        if isinstance(node, dict):
+            return self._changed_object(self._own(node), steps, operation)
+        if isinstance(node, list):
+            return self._changed_array(self._own(node), steps, operation)
+        raise BadPatchError(f"path {operation.path!r} points into a value that has no members")
 
+    def _own(self, node: Any) -> Any:
+        if id(node) in self._copies:
+            return node
+        copy = node.copy()
+        self._copies[id(copy)] = copy
+        return copy
 
-def _changed_array(node: list[Any], steps: list[str], operation: Operation) -> list[Any]:
-    key, *deeper = steps
-    adding = operation.op == "add" and not deeper
-    at = len(node) if adding and key == "-" else _index(key, operation)
-    if at >= len(node) + adding:
-        raise BadPatchError(f"path {operation.path!r}: there are only {len(node)} elements")
-    if adding:
-        return [*node[:at], operation.value, *node[at:]]
-    if not deeper and operation.op == "remove":
-        return [*node[:at], *node[at + 1 :]]
-    return [*node[:at], _changed(node[at], deeper, operation), *node[at + 1 :]]
+    def _changed_object(self, node: dict[str, Any], steps: list[str], operation: Operation) -> dict[str, Any]:
+        key, *deeper = steps
+        if key not in node and (deeper or operation.op != "add"):
+            raise BadPatchError(f"path {operation.path!r}: there is no {key!r}")
+        if not deeper and operation.op == "remove":
+            del node[key]
+        else:
+            node[key] = self.changed(node.get(key), deeper, operation)
+        return node
+
+    def _changed_array(self, node: list[Any], steps: list[str], operation: Operation) -> list[Any]:
+        key, *deeper = steps
+        adding = operation.op == "add" and not deeper
+        at = len(node) if adding and key == "-" else _index(key, operation)
+        if at >= len(node) + adding:
+            raise BadPatchError(f"path {operation.path!r}: there are only {len(node)} elements")
+        if adding:
+            node.insert(at, operation.value)
+        elif not deeper and operation.op == "remove":
+            del node[at]
+        else:
+            node[at] = self.changed(node[at], deeper, operation)
+        return node
 
 
 def _index(key: str, operation: Operation) -> int:

@@ -5,7 +5,8 @@ missing profiles of a pod are replaced or none: a pod that stays pending anyway 
 smaller. Since every request exists afterwards, a second pass changes nothing.
 """
 
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeAlias
@@ -193,17 +194,25 @@ def _needed(
     candidate: FallbackCandidate,
 ) -> Quantity:
     """How many of the candidate the whole pod would request."""
-    rewrites = (*before, *tried[candidate.resource])
-    return podspec_view.total(spec, [_after(view, rewrites) for view in spec.containers])[candidate.resource]
+    of_container = _by_container((*before, *tried[candidate.resource]))
+    asks = [_after(view, of_container[view.path]) for view in spec.containers]
+    return podspec_view.total(spec, asks)[candidate.resource]
 
 
-def _after(view: ContainerView, rewrites: Iterable[RequestRewrite]) -> dict[str, Quantity]:
-    """The container's requests after the rewrites; amounts of the same resource are added."""
-    asks = view.asks
+def _by_container(rewrites: Iterable[RequestRewrite]) -> dict[str, list[RequestRewrite]]:
+    """The rewrites of each container, by its path."""
+    of_container: dict[str, list[RequestRewrite]] = defaultdict(list)
     for rewrite in rewrites:
-        if rewrite.path == view.path:
-            del asks[rewrite.source]
-            asks[rewrite.target] = asks.get(rewrite.target, ZERO) + Quantity(rewrite.given * NANO)
+        of_container[rewrite.path].append(rewrite)
+    return of_container
+
+
+def _after(view: ContainerView, own: Iterable[RequestRewrite]) -> dict[str, Quantity]:
+    """The container's requests after its rewrites; amounts of the same resource are added."""
+    asks = view.asks
+    for rewrite in own:
+        del asks[rewrite.source]
+        asks[rewrite.target] = asks.get(rewrite.target, ZERO) + Quantity(rewrite.given * NANO)
     return asks
 
 
@@ -220,17 +229,16 @@ def _add_missing_limits(
 
 
 def _rewrite(spec: PodSpecView, swaps: tuple[_Replacement, ...], policy: FallbackPolicy) -> FallbackChanges:
-    rewrites = tuple(
-        rewrite
-        for view in spec.containers
-        for swap in swaps
-        for rewrite in swap.rewrites
-        if rewrite.path == view.path
-    )
+    of_container = _by_container(rewrite for swap in swaps for rewrite in swap.rewrites)
+    rewrites = tuple(rewrite for view in spec.containers for rewrite in of_container[view.path])
     annotation = messages.annotation([(rewrite.container, rewrite.pair) for rewrite in rewrites])
     return FallbackChanges(
         operations=(
-            *(operation for view in spec.containers for operation in _operations(view, rewrites)),
+            *(
+                operation
+                for view in spec.containers
+                for operation in _operations(view, of_container[view.path])
+            ),
             *podspec_view.set_annotation(spec, ANNOTATION, annotation),
         ),
         rewrites=rewrites,
@@ -250,9 +258,8 @@ def _container_text(rewrite: RequestRewrite) -> str:
     return rewrite.container if same else f"{rewrite.container} ({rewrite.given} for {rewrite.asked})"
 
 
-def _operations(view: ContainerView, rewrites: tuple[RequestRewrite, ...]) -> tuple[Operation, ...]:
+def _operations(view: ContainerView, own: Collection[RequestRewrite]) -> tuple[Operation, ...]:
     """Set all limits, and requests only where the pod has them: the API server defaults the others."""
-    own = [rewrite for rewrite in rewrites if rewrite.path == view.path]
     requested = {*view.requests, *(rewrite.target for rewrite in own if rewrite.source in view.requests)}
     asks = _after(view, own)
     requests = {name: amount for name, amount in asks.items() if name in requested}

@@ -16,6 +16,12 @@ from croupier.core.pods import effective_requests, request_parser
 from croupier.core.pods.effective_requests import Amounts, InitContainerRequest, PodResourceSpec
 from croupier.core.quantity import ZERO, Quantity
 
+MAX_CONTAINERS: Final = 256
+"""Containers and init containers of a pod with cards. A kubelet starts them one after another, so pods have
+a few. Without a limit, a pod of the API server's maximum size would keep the webhook busy for seconds."""
+MAX_RESOURCES: Final = 64
+"""Different card resources of a pod: more than all MIG profiles of all products."""
+
 _KINDS: Final = {dict: "a mapping", list: "a list", str: "text", bool: "true or false"}
 
 
@@ -73,7 +79,7 @@ def read(pod: Any) -> PodSpecView | Refusal:
         top = _mapping(pod, "the pod")
         meta, spec = _mapping(top.get("metadata"), "metadata"), _mapping(top.get("spec"), "spec")
         return PodSpecView(
-            containers=(*_containers(spec, "containers"), *_containers(spec, "initContainers")),
+            containers=_all_containers(spec),
             annotations=_annotations(meta),
             has_metadata=top.get("metadata") is not None,
             has_annotations=meta.get("annotations") is not None,
@@ -146,11 +152,24 @@ def _written(amounts: Amounts) -> dict[str, str]:
     return {name: str(amount) for name, amount in amounts.items()}
 
 
-def _containers(spec: dict[str, Any], key: str) -> list[ContainerView]:
-    containers = spec.get(key)
-    if containers is not None and not isinstance(containers, list):
-        raise _MalformedError(_type_error(f"spec.{key}", "a list", containers))
-    return [_container(container, key, index) for index, container in enumerate(containers or ())]
+def _all_containers(spec: dict[str, Any]) -> tuple[ContainerView, ...]:
+    raw = {key: _list(spec.get(key), f"spec.{key}") for key in ("containers", "initContainers")}
+    if (number := sum(map(len, raw.values()))) > MAX_CONTAINERS:
+        raise _MalformedError(
+            f"the pod has {number} containers and init containers; a pod with cards may have at most"
+            f" {MAX_CONTAINERS}: use several pods"
+        )
+    views = tuple(
+        _container(container, key, index)
+        for key, containers in raw.items()
+        for index, container in enumerate(containers)
+    )
+    if (number := len({name for view in views for name in view.asks})) > MAX_RESOURCES:
+        raise _MalformedError(
+            f"the pod requests {number} different card resources; at most {MAX_RESOURCES} are possible:"
+            " use several pods"
+        )
+    return views
 
 
 def _container(raw: Any, key: str, index: int) -> ContainerView:
@@ -222,6 +241,12 @@ def _mapping(value: Any, where: str) -> dict[str, Any]:
         if not isinstance(key, str):
             raise _MalformedError(f"{where}: keys must be strings, but {key!r} is not; put it in quotes")
     return value
+
+
+def _list(value: Any, where: str) -> list[Any]:
+    if value is not None and not isinstance(value, list):
+        raise _MalformedError(_type_error(where, "a list", value))
+    return value or []
 
 
 def _text(value: Any, where: str) -> str:
