@@ -1,8 +1,8 @@
 """An HTTP server in the process's event loop: plain, with TLS, or with mutual TLS. `process` handles signals.
 
-With `TLS` the certificate comes from files; if an authority is given, clients need a certificate of it. With
-`RotatingCertificate` the certificate is set by its owner, and clients are not authenticated. Both are
-replaced without a restart: new connections get the new certificate, open ones continue.
+With `TLS` the certificate comes from files, with `RotatingCertificate` it is set by its owner. If an
+authority is given, clients need a certificate of it. Both are replaced without a restart: new connections get the new
+certificate, open ones continue. What a peer may use of the server is limited in `connections`.
 """
 
 import asyncio
@@ -15,13 +15,13 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, cast
+from typing import Any
 
 import structlog
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from croupier.kube.client.errors import KubeError
+from croupier.kube.serving.connections import Acceptor, BoundedProtocol
 
 CERTIFICATE_POLL = 30.0
 """Seconds between checks of the certificate files."""
@@ -72,18 +72,23 @@ class TLS:
 
 
 class RotatingCertificate:
-    """A certificate that its owner replaces at run time."""
+    """A certificate that its owner replaces at run time.
 
-    def __init__(self) -> None:
+    The authority of client certificates is read again with each replacement.
+    """
+
+    def __init__(self, client_authority: Path | None = None) -> None:
         self.context = _server_context()
+        self.client_authority = client_authority
         self.loaded = False
 
     def replace(self, certificate: bytes, key: bytes) -> None:
         """Serve new connections with this chain and key, both in PEM. An invalid pair changes nothing."""
         with _as_files(certificate, key) as (chain, secret):
             try:
-                _server_context().load_cert_chain(chain, secret)  # a failed load would leave a partial state
-                self.context.load_cert_chain(chain, secret)
+                for target in (_server_context(), self.context):  # a failed load would leave a partial state
+                    target.load_cert_chain(chain, secret)
+                    _require_clients(target, self.client_authority)
             except (OSError, ssl.SSLError) as bad:
                 raise BadCertificate(f"the certificate and key cannot be loaded: {bad}") from bad
         self.loaded = True
@@ -93,6 +98,8 @@ class RotatingCertificate:
 class ListenOptions:
     address: Address
     tls: TLS | RotatingCertificate | None = None
+    client_names: frozenset[str] = frozenset()
+    """Names of accepted client certificates; all of the authority if it is empty."""
 
     @property
     def url(self) -> str:
@@ -121,25 +128,28 @@ async def serve(application: Application, listen: ListenOptions) -> AsyncIterato
     tls = listen.tls
     context = _context(tls) if isinstance(tls, TLS) else tls.context if tls else None
     listener = _listener(listen.address)
-    server = await _start_server(application, context, listener)
+    server = await _start_server(application)
     serving = asyncio.create_task(server.main_loop())
+    acceptor = Acceptor(listener, server, context=context, names=listen.client_names)
+    accepting = asyncio.create_task(acceptor.run())
     renewing = asyncio.create_task(_renew(tls, context)) if isinstance(tls, TLS) and context else None
     try:
         yield replace(listen, address=Address(*listener.getsockname()[:2]))
     finally:
         if renewing is not None:
             renewing.cancel()
+        accepting.cancel()
+        await asyncio.wait({accepting})
         server.should_exit = True
         await serving
         await server.shutdown(sockets=[listener])
 
 
-async def _start_server(
-    application: Application, context: ssl.SSLContext | None, listener: socket.socket
-) -> uvicorn.Server:
+async def _start_server(application: Application) -> uvicorn.Server:
+    """Without a socket: the acceptor gives it the connections."""
     config = uvicorn.Config(
         application,
-        http=_SingleWriteProtocol,
+        http=BoundedProtocol,
         lifespan="off",
         access_log=False,
         log_config=None,
@@ -147,46 +157,10 @@ async def _start_server(
         timeout_graceful_shutdown=SHUTDOWN_GRACE,
     )
     config.load()
-    config.ssl = context
     server = uvicorn.Server(config)
     server.lifespan = config.lifespan_class(config)
-    await server.startup(sockets=[listener])
+    await server.startup(sockets=[])
     return server
-
-
-class _SingleWriteProtocol(HttpToolsProtocol):
-    """uvicorn's protocol, but each response is sent in one write: separate writes of headers and body cost
-    two system calls and wake the client twice.
-    """
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
-        super().connection_made(cast("asyncio.Transport", _BufferingTransport(transport, self.loop)))
-
-
-class _BufferingTransport:
-    """A transport that joins all writes of one event-loop iteration."""
-
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        self._transport = transport
-        self._loop = loop
-        self._pieces: list[bytes] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-    def write(self, chunk: bytes) -> None:
-        if not self._pieces:
-            self._loop.call_soon(self._flush)
-        self._pieces.append(chunk)
-
-    def close(self) -> None:
-        self._flush()
-        self._transport.close()
-
-    def _flush(self) -> None:
-        if self._pieces:
-            chunks, self._pieces = self._pieces, []
-            self._transport.write(b"".join(chunks))
 
 
 def _listener(address: Address) -> socket.socket:
@@ -221,12 +195,16 @@ def _load(context: ssl.SSLContext, tls: TLS) -> None:
     try:
         for target in (_server_context(), context):
             target.load_cert_chain(tls.certificate, tls.key)
-            if tls.client_authority is not None:
-                target.load_verify_locations(tls.client_authority)
-                target.verify_mode = ssl.CERT_REQUIRED
+            _require_clients(target, tls.client_authority)
     except (OSError, ssl.SSLError) as bad:
         files = ", ".join(map(str, tls.files))
         raise BadCertificate(f"cannot load the TLS files {files}: {bad}") from bad
+
+
+def _require_clients(context: ssl.SSLContext, authority: Path | None) -> None:
+    if authority is not None:
+        context.load_verify_locations(authority)
+        context.verify_mode = ssl.CERT_REQUIRED
 
 
 @contextlib.contextmanager
