@@ -61,7 +61,7 @@ class _Connection:
 
 
 class Acceptor:
-    """`server` is started without sockets. `names` are those of accepted client certificates, all if empty."""
+    """`server` is started without sockets. `names` are those of accepted client certificates; empty: all."""
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
 """An HTTP server in the process's event loop: plain, with TLS, or with mutual TLS. `process` handles signals.
 
-With `TLS` the certificate comes from files, with `RotatingCertificate` it is set by its owner. If an
-authority is given, clients need a certificate of it. Both are replaced without a restart: new connections get the new
-certificate, open ones continue. What a peer may use of the server is limited in `connections`.
+With `TLS` the certificate comes from files, with `RotatingCertificate` it is set by its owner. With an
+authority, clients need a certificate of it. Both are replaced without a restart: new connections get the
+new certificate, open ones continue. What a peer may use of the server is limited in `connections`.
 """
 
 import asyncio
