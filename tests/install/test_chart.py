@@ -43,6 +43,9 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "simulated cards": ("--set=node.cards=simulated=H100:8",),
     "settings of a module": ("--set=settingsFrom=module",),
     "cert-manager": ("--set=settings.https.mode=CertManager",),
+    "a client certificate of the API server": (
+        "--set=webhook.clientCASecret=api-server-ca,webhook.clientNames={kube-apiserver}",
+    ),
     "many values": (
         "--set=settings.reservation.ttl=10m,settings.scheduling.defaultStrategy=BinPack",
         "--set=settings.logLevel=Debug,settings.capacityManager=CRD,bootstrap.gfdImage=gfd:1",
@@ -149,6 +152,35 @@ def test_the_webhook_sets_the_second_scheduler_if_enabled():
     profiles = yaml.safe_load(named(objects(), "ConfigMap", "croupier-scheduler")["data"]["scheduler.yaml"])
     assert schedulers() == [item["schedulerName"] for item in profiles["profiles"]]
     assert schedulers(*CHOICES["a scheduler elsewhere"]) == []
+
+
+def test_the_webhook_can_be_closed_to_all_but_the_api_server():
+    def admitted(*options: str) -> list[dict[str, Any]]:
+        policies = {item["metadata"]["name"]: item for item in of_kind(objects(*options), "NetworkPolicy")}
+        (webhook,) = policies["gpu-admission-webhook"]["spec"]["ingress"]
+        (health,) = policies["croupier"]["spec"]["ingress"]
+        return [*webhook.get("from", ()), *health.get("from", ())]
+
+    closed = (
+        "--set=networkPolicy.apiServerCIDRs={10.0.0.10/32,fd00::1/128}",
+        "--set=networkPolicy.metricsFrom[0].namespaceSelector.matchLabels.team=monitoring",
+    )
+    assert admitted() == []
+    assert admitted(*closed) == [
+        {"ipBlock": {"cidr": "10.0.0.10/32"}},
+        {"ipBlock": {"cidr": "fd00::1/128"}},
+        {"namespaceSelector": {"matchLabels": {"team": "monitoring"}}},
+    ]
+
+
+def test_the_webhook_demands_a_client_certificate_if_a_ca_is_given():
+    spec = pods(objects(*CHOICES["a client certificate of the API server"]))["gpu-admission-webhook"]["spec"]
+    (webhook,), volumes = spec["containers"], {item["name"]: item["secret"] for item in spec["volumes"]}
+
+    assert {"--client-ca=/client-ca/ca.crt", "--client-name=kube-apiserver"} <= set(webhook["args"])
+    assert "/client-ca" in {item["mountPath"] for item in webhook["volumeMounts"]}
+    assert volumes["client-ca"]["secretName"] == "api-server-ca"
+    assert "volumes" not in pods(objects())["gpu-admission-webhook"]["spec"]
 
 
 def test_the_market_has_the_defaults_of_its_command():
@@ -293,6 +325,7 @@ REFUSED = {
     "unknown cards": ("--set=node.cards=amd", "cards"),
     "a target above 100 %": ("--set=market.target=101", "target"),
     "zero seconds": ("--set=market.lowerAfter=0", "lowerAfter"),
+    "an address that is no CIDR": ("--set=networkPolicy.apiServerCIDRs={master-1}", "apiServerCIDRs"),
     "another namespace": ("--namespace=mine", "d8-gpu-operator"),
 }
 

@@ -15,6 +15,7 @@ _FLAG: Final = {"type": "boolean"}
 _ANY: Final = {"type": "object"}
 _OBJECTS: Final = {"type": "array", "items": _ANY}
 _PORT: Final = {"type": "integer", "minimum": 1, "maximum": 65535}
+_CIDR: Final = {"type": "string", "pattern": "^[0-9a-fA-F.:]+/[0-9]{1,3}$"}
 _SECONDS: Final = {"type": "number", "exclusiveMinimum": 0, "maximum": 3600}
 
 
@@ -38,7 +39,11 @@ def _values() -> dict[str, Any]:
         "namespace": _group(create=_FLAG),
         "scheduler": _group(enabled=_FLAG, image=_group(**image)),
         "extender": _group(tlsSecret=_TEXT),
-        "webhook": _group(certManager=_group(enabled=_FLAG, issuer=_group(kind=_TEXT, name=_TEXT))),
+        "webhook": _group(
+            certManager=_group(enabled=_FLAG, issuer=_group(kind=_TEXT, name=_TEXT)),
+            clientCASecret=_TEXT,
+            clientNames={"type": "array", "items": _TEXT},
+        ),
         "node": _group(**_node(), **placed),
         "market": _group(**_market(), **placed),
         "ui": _group(**_ui()),
@@ -46,7 +51,12 @@ def _values() -> dict[str, Any]:
         "resources": {"type": "object", "additionalProperties": _ANY, "required": ["default"]},
         **placed,
         "podDisruptionBudget": _group(enabled=_FLAG),
-        "networkPolicy": _group(enabled=_FLAG, apiServerPorts={"type": "array", "items": _PORT}),
+        "networkPolicy": _group(
+            enabled=_FLAG,
+            apiServerPorts={"type": "array", "items": _PORT},
+            apiServerCIDRs={"type": "array", "items": _CIDR},
+            metricsFrom=_OBJECTS,
+        ),
         "monitoring": _ANY,
         "nodeFeatureRule": _group(enabled=_FLAG),
     }

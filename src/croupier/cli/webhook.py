@@ -71,6 +71,20 @@ def webhook(
         ),
     ] = None,
     inject_ca_from: Injected = "",
+    client_ca: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Answer only clients with a certificate of this CA: the API server, if it is configured so.",
+        ),
+    ] = None,
+    client_name: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Common or DNS name of an accepted client certificate; can be repeated. Default: all names.",
+        ),
+    ] = None,
     fallback: Annotated[
         str,
         typer.Option(
@@ -101,6 +115,7 @@ def webhook(
     croupier webhook --failure-policy Fail --fallback down --min-memory 10Gi
     croupier webhook --tls-dir /tls --inject-ca-from d8-gpu-operator/croupier-webhook
     croupier webhook --listen 127.0.0.1:9443 --url https://127.0.0.1:9443
+    croupier webhook --client-ca ca.crt --client-name kube-apiserver
     """
     from croupier.cli import process_options, terminal
     from croupier.kube.serving import http_server
@@ -119,8 +134,12 @@ def webhook(
         nothing=when_nothing_fits,
         option="--fallback",
     )
+    if client_name and client_ca is None:
+        terminal.usage_error("--client-name needs --client-ca.")
     admission = WebhookOptions(
         listen=asked,
+        client_authority=client_ca,
+        client_names=frozenset(client_name or ()),
         wish=webhook_options(
             url, namespace, failure=failure_policy, labelled=only_labelled, inject_from=inject_ca_from
         ),

@@ -70,6 +70,10 @@ class WebhookOptions:
     """Whether the process writes its own webhook configurations."""
     mounted: Path | None = None
     """A folder with an externally managed certificate; without it the process creates its own."""
+    client_authority: Path | None = None
+    """The CA of the API server's client certificate; without it every client is answered."""
+    client_names: frozenset[str] = frozenset()
+    """The names of accepted client certificates; empty means all of that CA."""
     rotation: Rotation = ROTATION
     drain: float = DRAIN
     scheduler: str = ""
@@ -79,7 +83,8 @@ class WebhookOptions:
 async def work(settings: ProcessOptions, admission: WebhookOptions) -> int:
     """Serve admission reviews from caches; starts after all caches have synced."""
     async with open_context(settings) as context:
-        caches, served = InformerFactory(context.api, context.metrics), RotatingCertificate()
+        caches = InformerFactory(context.api, context.metrics)
+        served = RotatingCertificate(admission.client_authority)
         metrics = AdmissionMetrics(context.metrics.registry)
         recorder = EventRecorder(
             context.api, pod_events.REPORTER, metrics=context.metrics.events, naming=pod_events.event_name
@@ -94,7 +99,7 @@ async def work(settings: ProcessOptions, admission: WebhookOptions) -> int:
         certificate = _certificate(context, caches, admission, (served, metrics))
         access = PoolAccessGuard(caches.follow(kinds.GPU_POOLS).store.named, lambda: _pool_defaults(context))
         guard = DisabledGate(access, context.live_settings, DISABLED)
-        listen = ListenOptions(admission.listen, served)
+        listen = ListenOptions(admission.listen, served, admission.client_names)
         hook = WebhookServer(
             mutator,
             listen,

@@ -69,14 +69,13 @@ class Acceptor:
         server: uvicorn.Server,
         *,
         context: ssl.SSLContext | None,
-        names: frozenset[str] = frozenset(),
-        limits: SlotLimits = CONNECTIONS,
+        names: frozenset[str],
     ) -> None:
         self._listener = listener
         self._server = server
         self._context = context
         self._names = names
-        self._slots: FairSlots[_Connection] = FairSlots(limits)
+        self._slots: FairSlots[_Connection] = FairSlots(CONNECTIONS)
         self._rates: TokenBuckets[str] = TokenBuckets(MAX_PEERS)
         self._loop = asyncio.get_running_loop()
         self._opening: set[asyncio.Task[None]] = set()
