@@ -5,6 +5,7 @@ import contextlib
 import random
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from croupier.admission import certificates_shared
@@ -75,6 +76,9 @@ class WebhookEnv:
     guard: Any = field(default_factory=AllowAllPools)
     """Decides about pods that request a pool."""
     recheck: float = 0.2
+    client_authority: Path | None = None
+    """The CA of the client certificate that the webhook demands; without it every client is answered."""
+    client_names: frozenset[str] = frozenset()
     _hooks: list[WebhookServer] = field(default_factory=list)
 
     @property
@@ -90,9 +94,10 @@ class WebhookEnv:
     @contextlib.asynccontextmanager
     async def replica(self, *, port: int | None = None) -> AsyncIterator[SharedCertificate]:
         """One replica: its certificate, its watches, its server."""
-        served = RotatingCertificate()
+        served = RotatingCertificate(self.client_authority)
         certificate = self.certificate(served)
-        listen = ListenOptions(Address("127.0.0.1", self.port if port is None else port), served)
+        address = Address("127.0.0.1", self.port if port is None else port)
+        listen = ListenOptions(address, served, self.client_names)
         async with self.watching(certificate.watcher.wake):
             keeping = asyncio.create_task(certificate.run())
             try:
