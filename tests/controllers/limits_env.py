@@ -20,7 +20,7 @@ from croupier.controllers.limits.podallocation import (
     PodAllocationInformers,
     PodAllocationOptions,
 )
-from croupier.kube.cache.store import Store
+from croupier.kube.cache.store import ObjectChange, Store
 from croupier.kube.client.api_client import Client, DeleteOptions, Selection
 from croupier.kube.client.backoff import Backoff
 from croupier.kube.client.clock import SystemClock
@@ -108,8 +108,11 @@ class LimitsEnv:
             self.order.append(key)
             return await reconcile(key)
 
+        def shown(change: ObjectChange[PodAllocation]) -> None:
+            self.arrived.setdefault(change.key, len(self.order))
+
         made.controller.reconcile = recorded
-        allocations.subscribe(lambda change: self.arrived.setdefault(change.key, len(self.order)) and None)
+        allocations.subscribe(shown)
 
     async def node(self, **allocatable: str) -> None:
         """A node without a kubelet, whose capacity is in the API server."""

@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from croupier.api import kinds
 from croupier.controllers.limits.allocation_order import MAX_PER_POD
-from croupier.controllers.limits.podallocation import PodAllocationOptions
+from croupier.controllers.limits.podallocation import PodAllocationController, PodAllocationOptions
 from croupier.core.resizing.model import TOO_MANY
 from croupier.kube.client import api_client, concurrency, config
 from croupier.kube.client.api_client import Selection
@@ -88,7 +88,9 @@ async def test_one_allocation_is_not_delayed_by_thousands_of_another_tenant(limi
         await the_next_one_counts_after_a_deletion(limits, attacker)
 
 
-async def waiting_objects_cost_nothing(limits, made, attacker):
+async def waiting_objects_cost_nothing(
+    limits: LimitsEnv, made: PodAllocationController, attacker: str
+) -> None:
     """Neither a write nor another reconcile: there is no resync, and the reconcile asks for none."""
     writes = limits.metric("mbcas_status_writes_total")
     keys = [key for key in limits.arrived if key.namespace == attacker]
@@ -97,7 +99,7 @@ async def waiting_objects_cost_nothing(limits, made, attacker):
     assert limits.metric("mbcas_status_writes_total") == writes
 
 
-async def the_next_one_counts_after_a_deletion(limits, attacker):
+async def the_next_one_counts_after_a_deletion(limits: LimitsEnv, attacker: str) -> None:
     await limits.api.delete(kinds.POD_ALLOCATIONS, "a00000", namespace=attacker)
 
     async def promoted() -> bool:

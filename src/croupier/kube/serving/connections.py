@@ -165,7 +165,8 @@ class BoundedProtocol(HttpToolsProtocol):
             self._await_headers()
 
     def data_received(self, data: bytes) -> None:
-        waiting = self.cycle is None or self.cycle.response_complete
+        cycle: Any = self.cycle  # None before the first request, unlike its type
+        waiting = cycle is None or cycle.response_complete
         if waiting and self._deadline is None:
             self._await_headers()
         super().data_received(data)
