@@ -17,6 +17,7 @@ from croupier.core.resizing import messages as resize_words
 from croupier.core.resizing import model as resize_model
 from croupier.core.resizing import resize
 from croupier.core.resizing.model import (
+    AllocationLimit,
     DesiredLimit,
     LastStatus,
     ResizeCondition,
@@ -436,3 +437,17 @@ def test_of_two_allocations_of_the_same_second_the_active_one_has_precedence():
     assert decided(working, pod(), rivals=(newcomer,)).verdict.phase == "Applied"
     late = decided(newcomer, pod(), rivals=(working,))
     assert (late.verdict.code, late.originals) == ("DuplicateAllocation", {"main": cpu(500)})
+
+
+def test_an_allocation_beyond_a_limit_fails_and_keeps_its_record():
+    last = last_status("Enforced")
+    exceeded = AllocationLimit("namespace team-a", 3000, ", or have the setting raised")
+    decision = resize.decide(ResizeInputs(desired_limit(800, last_status=last), None, NOW, exceeded=exceeded))
+
+    assert (decision.verdict.phase, str(decision.verdict.reason)) == (
+        "Failed",
+        "TooManyAllocations: namespace team-a has more than 3000 PodAllocations, and only the oldest 3000 are"
+        " applied; delete some, or have the setting raised",
+    )
+    assert (decision.uid, decision.originals) == (last.uid, last.originals)
+    assert (decision.change, decision.again) == (None, None)

@@ -154,50 +154,51 @@ class BoundedProtocol(HttpToolsProtocol):
         self._names = names
         self._closed = closed
         self._deadline: asyncio.TimerHandle | None = None
+        self._in_headers = False
         self._header_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        """A client may keep a new connection for later, as it may keep one after a response."""
         super().connection_made(cast("asyncio.Transport", _BufferingTransport(transport, self.loop)))
         if self._names and not (given := _names_of(transport)) & self._names:
             log.warning("refused a client certificate", names=sorted(given), accepted=sorted(self._names))
             transport.abort()
         else:
-            self._await_headers()
+            self._close_after(self.timeout_keep_alive, "no request arrived")
 
     def data_received(self, data: bytes) -> None:
         cycle: Any = self.cycle  # None before the first request, unlike its type
-        waiting = cycle is None or cycle.response_complete
-        if waiting and self._deadline is None:
-            self._await_headers()
+        if not self._in_headers and (cycle is None or cycle.response_complete):
+            self._in_headers, self._header_bytes = True, 0
+            self._close_after(HEADER_TIMEOUT, "the headers of a request did not arrive in time")
         super().data_received(data)
-        if self._deadline is not None:
+        if self._in_headers:
             self._header_bytes += len(data)
             if self._header_bytes > MAX_HEADERS:
                 self._refuse("the headers of a request are too large")
 
     def on_headers_complete(self) -> None:
-        self._stop_waiting()
+        self._in_headers = False
+        self._cancel_deadline()
         super().on_headers_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_waiting()
+        self._cancel_deadline()
         self._closed()
         super().connection_lost(exc)
 
-    def _await_headers(self) -> None:
-        self._header_bytes = 0
-        self._deadline = self.loop.call_later(
-            HEADER_TIMEOUT, self._refuse, "the headers of a request did not arrive in time"
-        )
+    def _close_after(self, seconds: float, why: str) -> None:
+        self._cancel_deadline()
+        self._deadline = self.loop.call_later(seconds, self._refuse, why)
 
-    def _stop_waiting(self) -> None:
+    def _cancel_deadline(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
 
     def _refuse(self, why: str) -> None:
         log.debug("closed a connection", why=why, peer=self.client)
-        self._stop_waiting()
+        self._cancel_deadline()
         self.transport.abort()
 
 
