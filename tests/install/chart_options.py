@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from croupier.admission import mark_policy
 from croupier.api import kinds
 from croupier.api.kinds import MODULE_CONFIGS
 from croupier.kube.client.api_client import Selection
@@ -150,13 +151,15 @@ async def disable_and_enable(env: ScenarioEnv) -> None:
     chart.results["off"] = {
         "ready": {name: await readiness(env, name) for name in tuple(chart.health)},
         "pool": await admission_error(env, "gpu.deckhouse.io/team"),
-        "card": await admission_error(env, "nvidia.com/gpu"),
+        "share": await admission_error(env, "gpu.mps.io/percent"),
+        "card": await env.until(lambda: _admitted(env, "nvidia.com/gpu"), "a pod of another plugin"),
         "extender": await asyncio.to_thread(_answers, chart.ports[EXTENDER]),
         "reservation": (await env.api.get(kinds.RESERVATIONS, "delayed", namespace="default")).status.phase,
     }
     await update_module_config(env, enabled=True)
     await all_log(env, "settings: enabled again")
     chart.results["on"] = await env.decided("delayed")
+    chart.results["mark required"] = await env.until(lambda: _mark_required(env), "the mark policy")
     await env.api.delete(kinds.RESERVATIONS, "delayed", namespace="default")
     events = await env.api.list(kinds.EVENTS, Selection("default"))
     chart.results["events"] = {
@@ -179,6 +182,16 @@ async def admission_error(env: ScenarioEnv, resource: str) -> str:
     except ApiError as error:
         return str(error)
     return ""
+
+
+async def _admitted(env: ScenarioEnv, resource: str) -> bool:
+    """The API server applies a changed policy binding after a moment."""
+    return not await admission_error(env, resource)
+
+
+async def _mark_required(env: ScenarioEnv) -> bool:
+    binding = await env.api.get(kinds.ADMISSION_POLICY_BINDINGS, mark_policy.NAME)
+    return bool(binding["spec"]["validationActions"] == ["Deny"])
 
 
 def _answers(port: int) -> bool:

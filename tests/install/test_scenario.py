@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from croupier.admission.pools import POOLS_DISABLED
 from croupier.api import kinds, usage_records
 from croupier.core.nodes.bootstrap import DCGM, GFD
 from croupier.core.pods.request_parser import LEDGER
@@ -256,14 +257,16 @@ def test_disabled_processes_run_but_do_nothing(finished_scenario):
     disabled = finished_scenario.results["off"]
 
     assert set(disabled["ready"].values()) == {200}
-    assert "are disabled" in disabled["pool"]
-    assert LEDGER in disabled["card"]
+    assert POOLS_DISABLED in disabled["pool"]
+    assert "only Croupier serves gpu.mps.io/percent" in disabled["share"]
+    assert disabled["card"], "another device plugin may serve it"
     assert not disabled["extender"]
     assert disabled["reservation"] not in ("Reserved", "Failed")
 
 
 def test_enabled_again_work_continues(finished_scenario):
     assert finished_scenario.results["on"] in ("Reserved", "Failed"), "it was decided"
+    assert finished_scenario.results["mark required"]
     assert {"SwitchedOff", "SwitchedOn", "SettingsTaken"} <= finished_scenario.results["events"]
 
 

@@ -15,13 +15,14 @@ from croupier.admission.review import AdmissionRequest, AdmissionVerdict
 from croupier.api import kinds
 from croupier.api.settings import Configuration, FallbackSettings
 from croupier.api.settings_state import ActiveSettings
+from croupier.core.pods import disabled
 from croupier.kube.client import api_client, config
 from croupier.kube.client.api_client import Client, Selection
 from croupier.kube.client.errors import NotFound
 from croupier.kube.client.resource import Raw, Resource
 from croupier.kube.controller.events import EVENTS
 from croupier.wiring.live_settings import InvalidSettings, LiveSettings, SettingsWatcher
-from croupier.wiring.webhook import DISABLED, DisabledGate
+from croupier.wiring.webhook import DisabledGate
 from tests.admission.webhook_env import free_port
 from tests.cli import env
 from tests.cli.command import CROUPIER
@@ -163,6 +164,8 @@ async def test_a_module_is_disabled_and_enabled(api, namespace):
         assert orders.now == ActiveSettings()
         await switch(api, on=False)
         await until(lambda: orders.off, "the switch off", TIMEOUT)
+        note = await until_async(lambda: _event(api, "default", "SwitchedOff"), "the Event", TIMEOUT)
+        assert note == f"disabled: {disabled.EFFECT}"
         await switch(api, on=True)
         await until(lambda: not orders.off, "the switch on", TIMEOUT)
 
@@ -243,18 +246,21 @@ async def _deaf(port: int) -> bool:
     return not await _listens(port)
 
 
-def test_a_disabled_webhook_refuses_access_to_pools_and_changes_nothing():
-    class Everybody:
-        def mutate(self, request: AdmissionRequest) -> AdmissionVerdict:
-            return AdmissionVerdict(warnings=("asked",))
+class FixedAnswer:
+    def __init__(self, warning: str) -> None:
+        self._verdict = AdmissionVerdict(warnings=(warning,))
 
+    def mutate(self, request: AdmissionRequest) -> AdmissionVerdict:
+        return self._verdict
+
+
+def test_a_disabled_webhook_asks_the_other_decider():
     pod: Any = None
     orders = LiveSettings(ActiveSettings(enabled=False))
-    fallback, guard = DisabledGate(Everybody(), orders), DisabledGate(Everybody(), orders, DISABLED)
-    assert fallback.mutate(pod) == AdmissionVerdict()
-    assert not guard.mutate(pod).allowed
+    gate = DisabledGate(FixedAnswer("on"), orders, FixedAnswer("off"))
+    assert gate.mutate(pod).warnings == ("off",)
     orders.update(ActiveSettings())
-    assert fallback.mutate(pod).warnings == guard.mutate(pod).warnings == ("asked",)
+    assert gate.mutate(pod).warnings == ("on",)
 
 
 def _module(**spec: Any) -> dict[str, Any]:

@@ -21,7 +21,13 @@ from croupier.core.jsonpatch import Operation
 from croupier.core.model import smallest_share
 from croupier.core.model.card_request import CardShares
 from croupier.core.model.refusal import Refusal
-from croupier.core.pods import device_variables, ledger_resource, podspec_view, request_parser
+from croupier.core.pods import (
+    device_variables,
+    disabled,
+    ledger_resource,
+    podspec_view,
+    request_parser,
+)
 from croupier.core.pods.podspec_view import PodSpecView
 
 
@@ -40,6 +46,20 @@ class PodMutator:
         return rewrite(
             request.object, self.offer, self.policy(), scheduler=self.scheduler, smallest=self.smallest
         )
+
+
+class DisabledMutator:
+    """Answers while Croupier is disabled: changes nothing, and refuses what only Croupier serves."""
+
+    def mutate(self, request: AdmissionRequest) -> AdmissionVerdict:
+        spec = podspec_view.read(request.object)
+        if isinstance(spec, Refusal) or MIRROR in spec.annotations:
+            return AdmissionVerdict()  # the API server judges a malformed pod itself
+        match disabled.decide(spec):
+            case Refusal(reason):
+                return AdmissionVerdict(allowed=False, sentence=reason)
+            case warning:
+                return AdmissionVerdict(warnings=(warning,) if warning else ())
 
 
 class _Refusal(Exception):

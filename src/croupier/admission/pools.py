@@ -15,6 +15,7 @@ from croupier.api.gpu.pool import UNIT_OF_MODE
 from croupier.core.model import sharing
 from croupier.core.model.refusal import Refusal
 from croupier.core.placement.card_selection import Strategy
+from croupier.core.pods import disabled
 from croupier.core.pods.scheduler_filters import NodeTaint
 from croupier.core.pools import admission as pool_admission
 from croupier.core.pools.admission import (
@@ -26,6 +27,9 @@ from croupier.core.pools.admission import (
 
 TOPOLOGY_KEY: Final = "topology.kubernetes.io/zone"
 AVAILABLE: Final = "Available"
+POOLS_DISABLED: Final = (
+    f"{disabled.DISABLED}, so access to a pool cannot be checked: create the pod again when it is enabled"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,15 @@ class PoolDefaults:
 
 
 DEFAULTS: Final = PoolDefaults()
+
+
+class PoolsDisabled:
+    """Pods must not bypass the access check: such a pod would wait, and start when it is enabled again."""
+
+    def mutate(self, request: AdmissionRequest) -> AdmissionVerdict:
+        if _is_mirror(request.object):
+            return AdmissionVerdict()
+        return AdmissionVerdict(allowed=False, sentence=POOLS_DISABLED)
 
 
 @dataclass(frozen=True, slots=True)

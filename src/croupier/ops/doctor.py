@@ -10,6 +10,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
+from croupier.admission.configurations import EXCLUDED
 from croupier.api import crds, kinds, market_report, settings_source, settings_state
 from croupier.api.gpu import agent_report
 from croupier.api.gpu.node import AGENT_SILENT
@@ -30,7 +31,9 @@ from croupier.core.installation.diagnosis_cluster import (
     SchedulingFacts,
     SettingsSource,
 )
+from croupier.core.model.refusal import Refusal
 from croupier.core.nodes.node_conditions import SERVED
+from croupier.core.pods import ledger_resource, podspec_view
 from croupier.core.pods.request_parser import LEDGER, POOL
 from croupier.kube.client.api_client import Client, Selection
 from croupier.kube.client.errors import KubeError
@@ -155,7 +158,8 @@ async def _scheduler(cluster: Installation) -> InstallationProblems:
     if in_memory:
         renewals[exclusion.LEASE_OF["InMemory"]] = renew_time(in_memory_lease)
     expired = diagnosis.without_heartbeat(renewals, cluster.clock.now())
-    pods = [pod for pod in await cluster.all(kinds.PODS.raw) if _is_marked(pod) and not _is_over(pod)]
+    live = [pod for pod in await cluster.all(kinds.PODS.raw) if not _is_over(pod)]
+    pods = [pod for pod in live if _is_marked(pod)]
     return diagnosis_cluster.scheduling(
         SchedulingFacts(
             in_memory="" if exclusion.LEASE_OF["InMemory"] in expired else in_memory,
@@ -165,6 +169,7 @@ async def _scheduler(cluster: Installation) -> InstallationProblems:
             waiting=[
                 _key(pod) for pod in pods if not _is_bound(pod) and _is_ignored(pod, cluster.clock.now())
             ],
+            unmarked=[_key(pod) for pod in live if not _is_bound(pod) and _lacks_the_mark(pod)],
         )
     )
 
@@ -172,6 +177,13 @@ async def _scheduler(cluster: Installation) -> InstallationProblems:
 def _is_marked(pod: Raw) -> bool:
     containers = pod["spec"].get("containers", [])
     return any(LEDGER in (container.get("resources", {}).get("requests") or {}) for container in containers)
+
+
+def _lacks_the_mark(pod: Raw) -> bool:
+    spec = podspec_view.read(pod)
+    asks = () if isinstance(spec, Refusal) else spec.containers
+    excluded = pod["metadata"]["namespace"] in EXCLUDED
+    return not excluded and not _is_marked(pod) and any(map(ledger_resource.asks_for_cards, asks))
 
 
 def _is_over(pod: Raw) -> bool:

@@ -19,6 +19,7 @@ import yaml
 from croupier.api import kinds, settings_source, settings_state
 from croupier.api.settings import Configuration
 from croupier.api.settings_state import ActiveSettings, RejectedSettings
+from croupier.core.pods import disabled
 from croupier.kube.cache.reflector import Reflector
 from croupier.kube.cache.store import Store
 from croupier.kube.cache.watch_state import ReflectorOptions
@@ -53,6 +54,7 @@ class LiveSettings:
     def __init__(self, order: ActiveSettings | None = None) -> None:
         self._current = order or ActiveSettings()
         self._changed = asyncio.Event()
+        self._listeners: list[Callable[[], None]] = []
 
     @property
     def now(self) -> ActiveSettings:
@@ -66,10 +68,16 @@ class LiveSettings:
     def off(self) -> bool:
         return not self._current.enabled
 
+    def subscribe(self, listener: Callable[[], None]) -> None:
+        """Call `listener` after every change."""
+        self._listeners.append(listener)
+
     def update(self, order: ActiveSettings) -> None:
         self._current = order
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
+        for listener in self._listeners:
+            listener()
 
     async def run_with(
         self, work: SettingsWork, stop: asyncio.Event, depends_on: DependsOn = lambda _: None
@@ -242,7 +250,7 @@ class SettingsWatcher:
     def _explain(self, before: ActiveSettings, after: ActiveSettings, about: Raw | None) -> None:
         if before.enabled != after.enabled:
             reason = "SwitchedOn" if after.enabled else "SwitchedOff"
-            note = "enabled again" if after.enabled else "disabled: the processes keep running and do nothing"
+            note = "enabled again" if after.enabled else f"disabled: {disabled.EFFECT}"
             self._report(about, reason, note)
         diff = settings_state.diff(before.configuration, after.configuration, started=self._started)
         if diff.at_once:
@@ -255,7 +263,7 @@ class SettingsWatcher:
             )
 
     def _report(self, about: Raw | None, reason: str, note: str) -> None:
-        loud = reason in ("SettingsRefused", "SettingsNeedRestart")
+        loud = reason in ("SettingsRefused", "SettingsNeedRestart", "SwitchedOff")
         (log.warning if loud else log.info)(f"settings: {note}", where=self.where)
         if about is not None:
             regarding = events.reference_to(self._kind, about)

@@ -2,20 +2,21 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-from croupier.admission import certificates_shared, pod_events
+from croupier.admission import certificates_shared, mark_enforcement, mark_policy, pod_events
 from croupier.admission.certificate_rotation import ROTATION_RULES as ROTATION
 from croupier.admission.certificate_rotation import RotationRules as Rotation
 from croupier.admission.certificates_files import MountedCertificate
 from croupier.admission.certificates_shared import SharedCertificate
 from croupier.admission.configurations import WebhookConfigurationOptions
+from croupier.admission.mark_enforcement import MarkEnforcement
 from croupier.admission.metrics import AdmissionMetrics
-from croupier.admission.mutate import PodMutator
+from croupier.admission.mutate import DisabledMutator, PodMutator
 from croupier.admission.pod_events import PendingPodEvents
-from croupier.admission.pools import PoolAccessGuard, PoolDefaults
+from croupier.admission.pools import PoolAccessGuard, PoolDefaults, PoolsDisabled
 from croupier.admission.registration import KINDS as REGISTRATIONS
 from croupier.admission.registration import Registration
 from croupier.admission.reservations import CachedBudgets, PodQuotaGuard, ReservationGuard
@@ -49,13 +50,6 @@ from croupier.wiring.process_context import (
     open_context,
     run_until_stopped,
 )
-
-DISABLED: Final = AdmissionVerdict(
-    allowed=False,
-    sentence="GPU pools are disabled (spec.enabled of ModuleConfig gpu-operator is false), so access to a "
-    "pool cannot be checked; try again when they are enabled",
-)
-"""Pods must not bypass the access check: such a pod would wait, and start when the pools are enabled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +89,11 @@ async def work(settings: ProcessOptions, admission: WebhookOptions) -> int:
         policy, budgets = _policy(context, admission), _budgets(context, caches)
         smallest = context.settings.configuration.sharing.min_percent
         decider = PodMutator(_availability(caches, policy()), policy, admission.scheduler, smallest)
-        mutator = DisabledGate(PodQuotaGuard(decider, budgets), context.live_settings)
+        mutator = DisabledGate(PodQuotaGuard(decider, budgets), context.live_settings, DisabledMutator())
         certificate = _certificate(context, caches, admission, (served, metrics))
         access = PoolAccessGuard(caches.follow(kinds.GPU_POOLS).store.named, lambda: _pool_defaults(context))
-        guard = DisabledGate(access, context.live_settings, DISABLED)
+        guard = DisabledGate(access, context.live_settings, PoolsDisabled())
+        enforcement = _enforcement(context, caches)
         listen = ListenOptions(admission.listen, served, admission.client_names)
         hook = WebhookServer(
             mutator,
@@ -126,6 +121,7 @@ async def work(settings: ProcessOptions, admission: WebhookOptions) -> int:
         parts = [
             *caches.components(),
             Component("events", recorder.run),
+            Component("mark policy", enforcement.controller.run),
             component_runner.until_cancelled("certificate", certificate.run),
         ]
         return await run_until_stopped(
@@ -136,14 +132,26 @@ async def work(settings: ProcessOptions, admission: WebhookOptions) -> int:
 
 @dataclass(frozen=True, slots=True)
 class DisabledGate:
-    """Forwards requests to `decider`; while the settings disable it, `off` is the response."""
+    """Forwards requests to `decider`, and to `off` while the settings disable it."""
 
     decider: Decider
     live_settings: LiveSettings
-    off: AdmissionVerdict = field(default_factory=AdmissionVerdict)
+    off: Decider
 
     def mutate(self, request: AdmissionRequest) -> AdmissionVerdict:
-        return self.off if self.live_settings.off else self.decider.mutate(request)
+        return (self.off if self.live_settings.off else self.decider).mutate(request)
+
+
+def _enforcement(context: ProcessContext, caches: InformerFactory) -> MarkEnforcement:
+    ours = Selection(fields=f"metadata.name={mark_policy.NAME}")
+    enforcement = MarkEnforcement(
+        caches.follow(kinds.ADMISSION_POLICY_BINDINGS, ours),
+        context.api,
+        disabled=lambda: context.live_settings.off,
+        metrics=context.metrics.controller(mark_enforcement.NAME),
+    )
+    context.live_settings.subscribe(enforcement.settings_changed)
+    return enforcement
 
 
 def _policy(context: ProcessContext, admission: WebhookOptions) -> Callable[[], FallbackPolicy]:

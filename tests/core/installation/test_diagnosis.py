@@ -25,6 +25,7 @@ from croupier.core.installation.diagnosis_cluster import (
     WebhookFacts,
 )
 from croupier.core.ledger.finding import LedgerFinding
+from croupier.core.pods import disabled
 
 NOW = datetime(2026, 11, 16, 8, 0, tzinfo=UTC)
 WANTED = {"Mutating": ("fallback",)}
@@ -151,6 +152,7 @@ SCHEDULERS = {
         SchedulingFacts(waiting=["a", "b", "c", "d"]),
         [("warning", "pods a, b, c and 1 more")],
     ),
+    "created while it was disabled": (SchedulingFacts(unmarked=["ns/p"]), [("warning", "pods ns/p")]),
     "a Lease that is not renewed": (
         SchedulingFacts(stale_leases={"ns/l": "for 90 s"}),
         [("error", "Lease ns/l")],
@@ -237,9 +239,10 @@ def test_pools_settings_and_permissions():
     )
     assert summary(diagnosis_cluster.settings([bad, off])) == [
         ("error", "ConfigMap x"),
-        ("note", "ModuleConfig y"),
+        ("warning", "ModuleConfig y"),
         ("note", "settings"),
     ]
+    assert disabled.EFFECT in diagnosis_cluster.settings([off])[0].what
     rights = diagnosis_cluster.permissions(
         [MissingPermission("a", "list", "pods"), MissingPermission("a", "watch", "pods")]
     )

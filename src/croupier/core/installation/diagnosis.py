@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, Literal, TypeAlias
 
 from croupier.core.model import name_list
+from croupier.core.pods import disabled
 
 Severity: TypeAlias = Literal["error", "warning", "note"]
 SEVERITIES: Final[tuple[Severity, ...]] = ("error", "warning", "note")
@@ -269,7 +270,7 @@ def markets(lives: Mapping[str, datetime | None], now: datetime) -> Installation
 
 def skipped(check: str) -> InstallationProblem:
     """The check is skipped because Croupier is disabled."""
-    what = "skipped: Croupier is disabled (spec.enabled of ModuleConfig gpu-operator is false)"
+    what = f"skipped: {disabled.DISABLED}"
     return InstallationProblem("note", what, check, "run the check again when it is enabled")
 
 

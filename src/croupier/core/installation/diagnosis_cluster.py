@@ -8,6 +8,7 @@ from typing import Final, Literal, TypeAlias
 from croupier.core.installation import diagnosis
 from croupier.core.installation.diagnosis import EXPIRY_WARNING, InstallationProblem, InstallationProblems
 from croupier.core.ledger.finding import LedgerFinding
+from croupier.core.pods import disabled
 
 ProbeResult: TypeAlias = Literal["answered", "passed by", "failed", "not tried"]
 """The outcome of a dry-run pod creation. `passed by`: the webhook was not called."""
@@ -112,6 +113,8 @@ class SchedulingFacts:
     """Marked pods that were bound without cards: their scheduler did not call the extender."""
     waiting: Collection[str] = ()
     """Marked pods that have been pending for long without a message of their scheduler."""
+    unmarked: Collection[str] = ()
+    """Pending pods that request cards without the mark: they were created while Croupier was disabled."""
 
 
 CONFIGURE_SCHEDULER: Final = "configure kube-scheduler as croupier scheduler-config prints it"
@@ -131,6 +134,10 @@ def _extender_calls(seen: SchedulingFacts) -> Iterator[InstallationProblem]:
         what = "no scheduler has tried to schedule them"
         remedy = "check that the scheduler in their schedulerName runs and reaches the extender"
         yield InstallationProblem("warning", what, f"pods {diagnosis.join_names(seen.waiting)}", remedy)
+    if seen.unmarked:
+        what = "they request cards without the ledger resource, so no scheduler asks the ledger about them"
+        remedy = "delete them and create them again; they were created while Croupier was disabled or absent"
+        yield InstallationProblem("warning", what, f"pods {diagnosis.join_names(seen.unmarked)}", remedy)
 
 
 def _ledgers(seen: SchedulingFacts) -> Iterator[InstallationProblem]:
@@ -231,9 +238,9 @@ def settings(sources: Sequence[SettingsSource]) -> InstallationProblems:
             remedy = "correct it; croupier settings check -f FILE lists every error"
             complaints.append(InstallationProblem("error", what, source.where, remedy))
         if not source.enabled:
-            what = "Croupier is disabled: its processes run and do nothing"
-            remedy = "set spec.enabled: true to enable it again"
-            complaints.append(InstallationProblem("note", what, source.where, remedy))
+            what = f"Croupier is disabled: {disabled.EFFECT}"
+            remedy = "set spec.enabled: true to enable it again, or uninstall it (croupier uninstall)"
+            complaints.append(InstallationProblem("warning", what, source.where, remedy))
     if len(sources) > 1:
         places = " and ".join(source.where for source in sources)
         what = f"there are settings in {places}; each process reads only the source in its --settings"
