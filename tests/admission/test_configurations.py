@@ -3,6 +3,7 @@
 import asyncio
 from base64 import b64decode, b64encode
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,7 @@ from croupier.admission import configurations
 from croupier.admission.configurations import (
     ACCESS,
     ACCESS_REQUEST,
+    ANNOTATION,
     FALLBACK,
     REQUEST,
     RESERVATION,
@@ -22,6 +24,7 @@ from croupier.admission.review import AdmissionRequest, AdmissionVerdict
 from croupier.api import kinds
 from croupier.api.core_v1 import Webhook, WebhookClientConfig, WebhookConfiguration
 from croupier.api.meta import ObjectMeta
+from croupier.core.fallbacks import fallback
 from croupier.core.jsonpatch import Operation
 from croupier.kube.client.api_client import PatchType
 from croupier.kube.client.errors import ApiError
@@ -134,6 +137,45 @@ async def test_an_invalid_change_of_a_later_webhook_is_refused(env, again, refus
     assert f'admission webhook "{refuses}" denied the request: the annotation gpu.mps.io/bad is bad' in said
 
 
+class WriteFallback:
+    """Writes the annotation of a fallback once, as the webhook does; a second pass rewrites nothing."""
+
+    def __init__(self) -> None:
+        self.seen: list[str | None] = []
+
+    def mutate(self, request: AdmissionRequest) -> AdmissionVerdict:
+        annotations = (request.object or {})["metadata"].get("annotations", {})
+        self.seen.append(annotations.get(fallback.ANNOTATION))
+        if fallback.ANNOTATION in annotations:
+            return AdmissionVerdict()
+        value = {**annotations, fallback.ANNOTATION: "2g.20gb->1g.10gb"}
+        return AdmissionVerdict(operations=(Operation("add", "/metadata/annotations", value),))
+
+
+async def test_the_annotation_survives_a_reinvocation(env):
+    later = WebhookEnv(
+        env.api, env.namespace, replace(env.options, name=f"z-{env.options.name}"), free_port()
+    )
+    later.options = replace(later.options, target=UrlTarget(f"https://127.0.0.1:{later.port}", "127.0.0.1"))
+    env.stamp = WriteFallback()
+    async with env.replica(), later.open():
+        only_stamps = {"webhooks": [{"name": ANNOTATION, "$patch": "delete"}]}
+        await env.api.patch(KINDS[0], later.options.name, only_stamps, patch_type=PatchType.STRATEGIC)
+
+        async def reinvoked() -> Any:
+            env.stamp.seen.clear()
+            twice = ["2g.20gb->1g.10gb"] * 2  # the reinvocation, and the validation
+            brought = {fallback.ANNOTATION: "7g.80gb->gpu"}
+            pod = await env.create("copied", spec=gpu(), annotations=brought, dry_run=True)
+            annotations = pod.metadata.annotations
+            return annotations if env.stamp.seen == [None, *twice] else None
+
+        annotations = await until_async(reinvoked, "both configurations to be in force")
+    await later.leave()
+
+    assert annotations == {fallback.ANNOTATION: "2g.20gb->1g.10gb", "stamp": "here"}
+
+
 async def test_only_wrong_bundles_of_an_edited_configuration_are_repaired(env):
     async with env.open() as certificate:
         changed = {
@@ -168,7 +210,7 @@ async def test_a_deleted_configuration_is_created_again(env):
             await env.api.delete(kind, env.options.name)
         await env.asked()
 
-    assert [len((await env.api.get(kind, env.options.name)).webhooks) for kind in KINDS] == [2, 3]
+    assert [len((await env.api.get(kind, env.options.name)).webhooks) for kind in KINDS] == [3, 3]
 
 
 async def test_many_replicas_repair_a_configuration_concurrently(env):
@@ -203,6 +245,7 @@ REGISTERED = {
     for webhook in kind["webhooks"]
 }
 POLICIES = {
+    ANNOTATION: "Fail",
     ACCESS: "Fail",
     FALLBACK: "Ignore",
     ACCESS_REQUEST: "Fail",
@@ -234,7 +277,8 @@ def test_the_ca_injector_is_named_in_an_annotation():
     mutating = configurations.mutating(options)
 
     assert mutating["metadata"]["annotations"] == {"cert-manager.io/inject-ca-from": "gpu/cert"}
-    access, fallback = mutating["webhooks"]
+    annotation, access, fallback = mutating["webhooks"]
+    assert annotation["clientConfig"] == {"url": "https://127.0.0.1:1/annotation"}
     assert access["clientConfig"] == {"url": "https://127.0.0.1:1/access"}
     assert fallback["clientConfig"] == {"url": "https://127.0.0.1:1/mutate"}
     assert fallback["failurePolicy"] == "Fail"

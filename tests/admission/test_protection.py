@@ -13,6 +13,7 @@ from croupier.admission import protection
 from croupier.admission.protection import ACCOUNTS, GARBAGE_COLLECTORS, KEEP_REQUEST
 from croupier.api import kinds
 from croupier.api.mps.reservation import MIRROR
+from croupier.core.fallbacks import fallback
 from croupier.core.model.namespaces import DEFAULT_NAMESPACE
 from croupier.core.pods.request_parser import CARDS, GPU, LEDGER, PERCENT, RATIO
 from croupier.core.pools.hints import NODE_LABEL, POD_LABEL, REQUEST_ID
@@ -325,6 +326,11 @@ ASKED_LATER = {
         "pooled",
         _annotated(REQUEST_ID, "id-2"),
         protection.changed_admission(f"the annotation {REQUEST_ID}"),
+    ),
+    "a fallback that did not happen": (
+        "pooled",
+        _annotated(fallback.ANNOTATION, "7g.80gb->1g.10gb"),
+        protection.changed_admission(f"the annotation {fallback.ANNOTATION}"),
     ),
     "no pool": ("pooled", _labelled(POD_LABEL, None), protection.changed_admission(f"the label {POD_LABEL}")),
     "a pool": ("plain", _labelled(POD_LABEL, POOL), protection.changed_admission(f"the label {POD_LABEL}")),

@@ -91,6 +91,25 @@ MISSION = {
 }
 
 
+BROUGHT = {
+    "by a pod that is rewritten": ({"nvidia.com/mig-2g.20gb": "1"}, "2g.20gb->1g.10gb"),
+    "by a pod that stays as it is": ({"nvidia.com/mig-1g.10gb": "1"}, None),
+    "by a pod without cards": ({"cpu": "1"}, None),
+}
+
+
+@pytest.mark.parametrize(("asks", "written"), BROUGHT.values(), ids=BROUGHT)
+async def test_the_annotation_that_a_pod_brings_is_removed(asks, written, env: WebhookClusterEnv):
+    await env.cut({"gpu-worker": {"nvidia.com/mig-1g.10gb": 28}})
+
+    answer = await env.create(envs.pod("copied", asks, {fallback.ANNOTATION: "7g.80gb->gpu", "team": "a"}))
+
+    assert answer.pod is not None, answer.refused
+    annotations = answer.pod["metadata"]["annotations"]
+    assert annotations["team"] == "a"
+    assert annotations.get(fallback.ANNOTATION) == written
+
+
 @pytest.mark.parametrize(("node", "asks", "gets", "warning"), MISSION.values(), ids=MISSION)
 async def test_kubectl_shows_the_warning(node, asks, gets, warning, env: WebhookClusterEnv, cluster: Cluster):
     env.policy = FallbackPolicy()

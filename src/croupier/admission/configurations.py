@@ -10,7 +10,7 @@ message that says what to do. With Fail, the same pods are refused with a connec
 that need no change (docs/decisions/0009-certificates-and-failure-policy.md).
 
 Pods that request a pool are sent to a second webhook whose failure policy is always Fail: otherwise an outage
-would grant access.
+would grant access. So is a pod that brings the annotation of a fallback, which only the webhook writes.
 """
 
 from base64 import b64encode
@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
 from croupier.api.core_v1 import WebhookConfiguration
+from croupier.core.fallbacks import fallback
 from croupier.core.model.namespaces import DEFAULT_NAMESPACE
 from croupier.core.pods.request_parser import GPU, MIG, POOL
 
@@ -29,10 +30,12 @@ NAME: Final = "croupier-webhook"
 """Name of both configurations and of the Service."""
 FALLBACK: Final = "fallback.gpu-webhook.k8s.io"
 REQUEST: Final = "request.gpu-webhook.k8s.io"
+ANNOTATION: Final = "annotation.gpu-webhook.k8s.io"
 ACCESS: Final = "access.gpu-webhook.k8s.io"
 ACCESS_REQUEST: Final = "access-request.gpu-webhook.k8s.io"
 RESERVATION: Final = "reservation.gpu-webhook.k8s.io"
 PATHS: Final = {
+    ANNOTATION: "/annotation",
     ACCESS: "/access",
     FALLBACK: "/mutate",
     ACCESS_REQUEST: "/access/validate",
@@ -92,17 +95,23 @@ def documents(options: WebhookConfigurationOptions, bundle: bytes = b"") -> list
 
 
 def mutating(options: WebhookConfigurationOptions, bundle: bytes = b"") -> dict[str, Any]:
-    """Access comes first, so that a refused user sees that reason and later webhooks see its changes.
+    """Access comes before fallback: a refused user sees that reason, and later webhooks see its changes.
 
     Fallback is idempotent and may be called again when a later webhook changes the pod. Access is called
-    once, because each call would set a new request id.
+    once, because each call would set a new request id. The annotation of a fallback is removed once, before
+    the webhook writes its own.
     """
-    access = {**_access_webhook(options, ACCESS, bundle), "reinvocationPolicy": "Never"}
-    fallback = {**_webhook(options, FALLBACK, bundle), "reinvocationPolicy": "IfNeeded"}
+    annotation = {**_required_webhook(options, ANNOTATION, bundle), "reinvocationPolicy": "Never"}
+    access = {**_required_webhook(options, ACCESS, bundle), "reinvocationPolicy": "Never"}
+    rewriting = {**_webhook(options, FALLBACK, bundle), "reinvocationPolicy": "IfNeeded"}
     return _configuration(
         options,
         "MutatingWebhookConfiguration",
-        [access | {"matchConditions": [_names_pools()]}, fallback | {"matchConditions": [_names_ours()]}],
+        [
+            annotation | {"matchConditions": [_brings_annotation()]},
+            access | {"matchConditions": [_names_pools()]},
+            rewriting | {"matchConditions": [_names_ours()]},
+        ],
     )
 
 
@@ -111,7 +120,7 @@ def validating(options: WebhookConfigurationOptions, bundle: bytes = b"") -> dic
 
     The controller checks Reservations again, so they never depend on the webhook.
     """
-    access, request = _access_webhook(options, ACCESS_REQUEST, bundle), _webhook(options, REQUEST, bundle)
+    access, request = _required_webhook(options, ACCESS_REQUEST, bundle), _webhook(options, REQUEST, bundle)
     return _configuration(
         options,
         "ValidatingWebhookConfiguration",
@@ -148,7 +157,7 @@ def _configuration(
     return {"apiVersion": api_version, "kind": kind, "metadata": metadata, "webhooks": webhooks}
 
 
-def _access_webhook(options: WebhookConfigurationOptions, name: str, bundle: bytes) -> dict[str, Any]:
+def _required_webhook(options: WebhookConfigurationOptions, name: str, bundle: bytes) -> dict[str, Any]:
     return _webhook(options, name, bundle) | {"failurePolicy": "Fail"}
 
 
@@ -211,6 +220,11 @@ def _names(ours: str) -> str:
     containers = "(object.spec.containers + object.spec.?initContainers.orValue([]))"
     lists = "[one.?resources.requests.orValue({}), one.?resources.limits.orValue({})]"
     return f"{containers}.exists(one, {lists}.exists(amounts, amounts.exists(name, {ours})))"
+
+
+def _brings_annotation() -> dict[str, str]:
+    key = f"'{fallback.ANNOTATION}' in object.metadata.?annotations.orValue({{}})"
+    return {"name": "brings-the-annotation-of-a-fallback", "expression": key}
 
 
 def _is_annotated() -> dict[str, str]:

@@ -48,6 +48,19 @@ class PodMutator:
         )
 
 
+class FallbackAnnotationRemover:
+    """Removes the fallback annotation that a new pod brings, such as a copy of another pod.
+
+    It is called once for each pod, before the first rewrite, so it never removes what the webhook wrote.
+    """
+
+    def mutate(self, request: AdmissionRequest) -> AdmissionVerdict:
+        spec = podspec_view.read(request.object)
+        if isinstance(spec, Refusal) or MIRROR in spec.annotations:
+            return AdmissionVerdict()
+        return AdmissionVerdict(operations=podspec_view.remove_annotation(spec, fallback.ANNOTATION))
+
+
 class DisabledMutator:
     """Answers while Croupier is disabled: changes nothing, and refuses what only Croupier serves."""
 

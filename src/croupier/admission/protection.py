@@ -22,6 +22,7 @@ from croupier.api.gpu.convert_pool import CARD_ALLOCATION
 from croupier.api.gpu.device import IGNORE
 from croupier.api.mps.reservation import MIRROR
 from croupier.core.cards import lifecycle
+from croupier.core.fallbacks import fallback
 from croupier.core.model.namespaces import DEFAULT_NAMESPACE
 from croupier.core.nodes.bootstrap import DCGM, ENVIRONMENT, FEATURES_DIR, GFD, SERVICE, ServiceKind
 from croupier.core.pods.ledger_resource import CONTAINER_ANNOTATION
@@ -54,13 +55,14 @@ _GROUP: Final = "gpu.deckhouse.io"
 
 _REQUEST: Final = (CARDS, RATIO, CONTAINER_ANNOTATION)
 """The annotations that are part of a pod's request."""
+_ADMISSION: Final = (REQUEST_ID, fallback.ANNOTATION)
+"""The annotations that the webhook writes."""
 _CHANGED_REQUEST: Final = (
     "the annotation {item} of a pod that requests cards cannot be set, changed or removed once the pod "
     "exists, because quotas were charged when the pod was created: create another pod"
 )
 _CHANGED_ADMISSION: Final = (
-    "{item} records the admission of the pod to its pool "
-    "and cannot be set, changed or removed: leave it unchanged"
+    "{item} records the admission of the pod and cannot be set, changed or removed: leave it unchanged"
 )
 _MANAGED: Final = (
     "{item} is managed by Croupier and cannot be edited by hand; to assign, drain and ignore cards and to "
@@ -89,7 +91,7 @@ def pod_documents(namespaces: Mapping[str, Any] | None = None) -> list[dict[str,
             ),
             "asking": f"variables.marked ? {differing.format(policies.quoted(_REQUEST))} : []",
             "admission": (
-                f"{differing.format(policies.quoted((REQUEST_ID,)))}.map(key, 'the annotation ' + key) + "
+                f"{differing.format(policies.quoted(_ADMISSION))}.map(key, 'the annotation ' + key) + "
                 f"(object.{label} == oldObject.{label} ? [] : ['the label {POD_LABEL}'])"
             ),
         },

@@ -1,9 +1,9 @@
-"""The HTTPS server of the webhooks: five POST endpoints.
+"""The HTTPS server of the webhooks: six POST endpoints.
 
-`/mutate` mutates a pod. `/validate` checks the final pod and refuses what `/mutate` would refuse, because a
-later webhook could have added an invalid annotation. `/access` and `/access/validate` do the same for pods
-that request a pool. `/reservation` checks Reservations. The API server waits for the answer, so the handlers
-do no I/O.
+`/annotation` removes the fallback annotation that a pod brings. `/mutate` mutates a pod. `/validate` checks
+the final pod and refuses what `/mutate` would refuse, because a later webhook could have added an invalid
+annotation. `/access` and `/access/validate` do the same for pods that request a pool. `/reservation` checks
+Reservations. The API server waits for the answer, so the handlers do no I/O.
 """
 
 import asyncio
@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry
 
 from croupier.admission import review
 from croupier.admission.metrics import AdmissionMetrics
+from croupier.admission.mutate import FallbackAnnotationRemover
 from croupier.admission.review import AdmissionRequest, AdmissionVerdict, UnreadableReview
 from croupier.core.fallbacks.fallback import PodEvent
 from croupier.kube.client.clock import Clock, SystemClock
@@ -31,7 +32,8 @@ VALIDATE: Final = "/validate"
 ACCESS: Final = "/access"
 ACCESS_VALIDATE: Final = "/access/validate"
 RESERVATION: Final = "/reservation"
-PATHS: Final = (MUTATE, VALIDATE, ACCESS, ACCESS_VALIDATE, RESERVATION)
+ANNOTATION: Final = "/annotation"
+PATHS: Final = (ANNOTATION, MUTATE, VALIDATE, ACCESS, ACCESS_VALIDATE, RESERVATION)
 DRAIN: Final = 5.0
 """Seconds to keep answering after readiness is lost, because requests may still arrive."""
 
@@ -81,6 +83,7 @@ class WebhookServer:
 
     def __post_init__(self) -> None:
         answers = {
+            ANNOTATION: self.annotation,
             MUTATE: self.mutate,
             VALIDATE: self.validate,
             ACCESS: self.access,
@@ -111,6 +114,9 @@ class WebhookServer:
         async with http_server.serve(self.posts, self.listen) as taken:
             log.info("serving admission reviews", url=taken.url)
             yield taken
+
+    async def annotation(self, body: bytes) -> Reply:
+        return self._review(ANNOTATION, body, FallbackAnnotationRemover().mutate)
 
     async def mutate(self, body: bytes) -> Reply:
         return self._review(MUTATE, body, self.mutator.mutate)

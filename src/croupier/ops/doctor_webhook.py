@@ -20,7 +20,7 @@ from croupier.kube.serving import certificates
 MUTATING: Final = kinds.MUTATING_WEBHOOKS.kind
 VALIDATING: Final = kinds.VALIDATING_WEBHOOKS.kind
 WANTED: Final = {
-    MUTATING: (configurations.ACCESS, configurations.FALLBACK),
+    MUTATING: (configurations.ANNOTATION, configurations.ACCESS, configurations.FALLBACK),
     VALIDATING: (configurations.ACCESS_REQUEST, configurations.REQUEST, configurations.RESERVATION),
 }
 REGISTRATIONS: Final = {kind.kind: kind.raw for kind in (kinds.MUTATING_WEBHOOKS, kinds.VALIDATING_WEBHOOKS)}

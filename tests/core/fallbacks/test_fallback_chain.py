@@ -40,11 +40,18 @@ IN_ORDER = (
 
 
 def test_profiles_rank_by_slices_then_memory_then_extras():
-    ranked = sorted((named(name) for name in IN_ORDER), key=lambda one: (one.slices, one.memory, one.extras))
-
-    assert sorted(ranked) == ranked
+    ranked = [named(name) for name in IN_ORDER]
     whole = [one.name for one in sorted(ranked) if one.is_exclusive]
     assert whole == [name for name in IN_ORDER if "c." not in name]
+
+
+def test_a_shared_profile_is_smaller_than_the_same_profile_for_one_pod():
+    shared, own = named("1g.10gb+shared"), named("1g.10gb")
+
+    assert named("1g.5gb") < shared < own < named("1g.10gb+me")
+    assert chain("1g.10gb+shared", "1g.10gb", "gpu", direction="down") == ["gpu"]
+    (first, *_) = fallback_chain.candidates(shared, offer("1g.10gb"), FallbackPolicy())
+    assert (first.resource, first.step) == (own.resource, "larger")
 
 
 def test_a_compute_instance_counts_by_its_own_slices():

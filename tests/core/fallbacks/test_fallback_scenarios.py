@@ -41,19 +41,20 @@ def read(pod: Any) -> PodSpecView:
 
 @pytest.mark.parametrize(("policy", "act", "part"), PARTS.values(), ids=PARTS)
 def test_the_pod_has_the_expected_result(policy: FallbackPolicy, act: FallbackCase, part: PodCase):
-    decision = fallback.decide(read(part.pod), cluster(act), policy)
+    brought = read(part.pod)
+    pod = jsonpatch.apply(part.pod, podspec_view.remove_annotation(brought, fallback.ANNOTATION))
+    decision = fallback.decide(read(pod), cluster(act), policy)
 
     if part.ending.refused is not None:
         assert isinstance(decision, FallbackDenied), decision
         assert part.ending.refused in decision.sentence
     else:
         assert not isinstance(decision, FallbackDenied), decision
-        _ends(part, decision)
+        _ends(pod, decision, part.ending)
 
 
-def _ends(part: PodCase, decision: FallbackChanges | FallbackUnchanged) -> None:
-    after = jsonpatch.apply(part.pod, decision.operations if isinstance(decision, FallbackChanges) else ())
-    told: ExpectedResult = part.ending
+def _ends(pod: Any, decision: FallbackChanges | FallbackUnchanged, told: ExpectedResult) -> None:
+    after = jsonpatch.apply(pod, decision.operations if isinstance(decision, FallbackChanges) else ())
     spec = read(after)
 
     assert {

@@ -1,7 +1,8 @@
 """MIG profiles ordered by size.
 
 Compute slices count first, memory second: 3g.40gb is larger than 2g.20gb, and 1g.20gb is larger than 1g.10gb.
-A profile with extras (`+me`) is larger than the same profile without.
+A profile with extras (`+me`) is larger than the same profile without, and a shared one (`.shared`) is smaller
+than the same profile for one pod alone.
 """
 
 from dataclasses import dataclass
@@ -23,14 +24,11 @@ class ProfileSize:
     """Compute slices; for a compute instance (`1c.3g.40gb`) those of the instance."""
     memory: int
     """GB as in the name, which NVIDIA rounds up from GiB."""
+    is_exclusive: bool = True
+    """Memory and slices are shared neither by time slicing nor with other compute instances."""
     extras: tuple[str, ...] = ()
     name: str = ""
     resource: str = ""
-
-    @property
-    def is_exclusive(self) -> bool:
-        """Memory and slices are shared neither by time slicing nor with other compute instances."""
-        return "c." not in self.name and _SHARED not in self.extras
 
 
 @lru_cache(maxsize=1024)
@@ -42,5 +40,10 @@ def parse(resource: str) -> ProfileSize | None:
         return None
     extras = tuple(match["extras"].split(".")) if match["extras"] else ()
     return ProfileSize(
-        int(match["instance"] or match["slices"]), int(match["memory"]), extras, name, resource
+        int(match["instance"] or match["slices"]),
+        int(match["memory"]),
+        match["instance"] is None and _SHARED not in extras,
+        extras,
+        name,
+        resource,
     )

@@ -25,6 +25,7 @@ from croupier.core.pods.podspec_view import ContainerView, PodSpecView
 from croupier.core.quantity import NANO, ZERO, Quantity
 
 ANNOTATION: Final = "gpu-webhook.k8s.io/fallback"
+"""Records the rewrites. Only the webhook writes it: one that a new pod brings is removed first."""
 
 _DEVICES: Final = (request_parser.GPU, request_parser.MIG)
 

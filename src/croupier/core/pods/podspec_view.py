@@ -134,6 +134,13 @@ def set_annotation(spec: PodSpecView, key: str, value: str) -> tuple[Operation, 
     return (Operation(op, f"/metadata/annotations{jsonpatch.pointer(key)}", value),)
 
 
+def remove_annotation(spec: PodSpecView, key: str) -> tuple[Operation, ...]:
+    """The patch that removes the annotation; empty if the pod does not have it."""
+    if key not in spec.annotations:
+        return ()
+    return (Operation("remove", f"/metadata/annotations{jsonpatch.pointer(key)}"),)
+
+
 def _set(path: str, old: Amounts, new: Amounts, *, exists: bool) -> tuple[Operation, ...]:
     if new == old:
         return ()
