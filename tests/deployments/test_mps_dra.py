@@ -30,7 +30,8 @@ ALLOCATION = "gpu.mps.io/allocation"
 async def installed(private_lab: Any) -> AsyncIterator[tuple[Lab, Client]]:
     """A private lab, because the policy applies to all pods."""
     lab = await private_lab()
-    lab.kubectl("apply", "-k", str(FOLDER))
+    for folder in (FOLDER.parent / "namespace", FOLDER):
+        lab.kubectl("apply", "-k", str(folder))
     lab.kubectl("wait", "--for=condition=Established", "crd/reservations.mps.nvidia.com")
     lab.kubectl("create", "serviceaccount", "default")  # there is no controller manager
     async with api_client.connect(config.load(lab.kubeconfig)) as api:

@@ -141,7 +141,7 @@ class WebhookDeploymentEnv:
 @pytest_asyncio.fixture
 async def day(private_lab: Any) -> AsyncIterator[WebhookDeploymentEnv]:
     lab = await private_lab(parts=COMPONENTS)
-    for folder in (ROOT / "mps-dra", FOLDER):
+    for folder in (ROOT / "namespace", ROOT / "mps-dra", FOLDER):
         lab.kubectl("apply", "-k", str(folder))
     await fleet.create(lab, nodes.fleet(0, cards=None, named=["gpu-worker=SIM-70GB:4"]), QUIET)
     made = WebhookDeploymentEnv(lab)

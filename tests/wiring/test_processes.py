@@ -145,7 +145,8 @@ async def test_the_in_memory_manager_survives_a_kill_and_a_migration_in_both_dir
 
 @pytest.mark.parametrize("book", ["InMemory", "CRD"])
 async def test_the_service_accounts_of_the_manifests_have_all_permissions(env, book):
-    env.lab.kubectl("apply", "-k", str(MANIFESTS))
+    for folder in (MANIFESTS.parent / "namespace", MANIFESTS):
+        env.lab.kubectl("apply", "-k", str(folder))
     accounts = {name: env.account(name) for name in (croupier_processes.EXTENDER, croupier_processes.MANAGER)}
     await env.deals(book, accounts)
 

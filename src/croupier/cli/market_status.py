@@ -56,7 +56,7 @@ def status(
             typer.echo(f"node/{_node(lease)}")
         return
     if not leases:
-        typer.echo("No market agent is running: kubectl apply -k deployments/cpu, or `croupier market run`.")
+        typer.echo("No market agent is running: install deployments/cpu, or start `croupier market run`.")
     for index, lease in enumerate(leases):
         if index:
             typer.echo()
