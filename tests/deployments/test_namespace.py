@@ -69,7 +69,7 @@ def test_parts_are_installed_on_an_empty_cluster_and_removed_one_by_one(lab: Lab
         lab.kubectl("apply", "-k", str(DEPLOYMENTS / part))
     before = _workloads(lab)
 
-    lab.kubectl("delete", "-k", str(DEPLOYMENTS / "cpu"))
+    lab.kubectl("delete", "-k", str(DEPLOYMENTS / "cpu"), "--wait=false")
 
     phase = lab.kubectl("get", "namespace", DEFAULT_NAMESPACE, "-o", "jsonpath={.status.phase}").stdout
     assert phase == "Active"

@@ -9,12 +9,13 @@ from prometheus_client import CollectorRegistry
 from croupier.api import kinds
 from croupier.api.core_v1 import Lease, LeaseSpec
 from croupier.api.gpu.agent_report import ReportedHealth
-from croupier.api.gpu.device import DevicePartition, DevicePartitioning, MIGType
+from croupier.api.gpu.device import NODE_LABEL, DevicePartition, DevicePartitioning, MIGType
 from croupier.api.meta import ObjectMeta
 from croupier.controllers.inventory.desired_status import NodeManagement
 from croupier.controllers.inventory.inventory import InventoryOptions
 from croupier.controllers.inventory.metrics import InventoryMetrics
 from croupier.controllers.shared.agent_liveness import AgentLiveness
+from croupier.core.model import card_name
 from croupier.kube.cache.store import Store
 from croupier.kube.client.clock import SystemClock
 from croupier.kube.client.errors import NotFound, Unreachable
@@ -51,6 +52,20 @@ async def versions(inventory_env: InventoryEnv) -> dict[str, str]:
     shown = (await inventory_env.everything())[NODE]
     cards = {name: device.metadata.resource_version for name, device in shown.devices.items()}
     return {**cards, NODE: shown.inventory.metadata.resource_version}
+
+
+async def test_a_node_with_a_long_name_has_cards(inventory_env):
+    node = "n" * 249
+    await inventory_env.beat(report(node, line(0), line(1)))
+    await inventory_env.node(node)
+    async with inventory_env.works():
+        names = [card_name.inventory_id(node, address(index)) for index in (0, 1)]
+        inventory = await inventory_env.shows(node, *names)
+        devices = await inventory_env.devices(node)
+
+    assert [device.status.node_name for device in devices.values()] == [node, node]
+    assert all(len(device.metadata.labels[NODE_LABEL]) <= 63 for device in devices.values())
+    assert inventory.status.hw.present
 
 
 async def test_the_card_shows_everything_that_the_agent_reports(inventory_env):

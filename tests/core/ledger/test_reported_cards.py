@@ -209,11 +209,17 @@ def test_too_many_cards_are_reported_as_a_problem():
     assert counted.troubles == (f"node {NODE} reports more than 32 cards; the others are ignored",)
 
 
-def test_a_too_long_node_name_is_reported_as_a_problem():
-    counted = reported_cards.from_report(NodeCardReport("n" * 250, allocatable={"nvidia.com/gpu": 1}))
+def test_the_cards_of_a_node_with_a_long_name_are_counted():
+    node = "n" * 250
+    offered = {"nvidia.com/gpu": 2, "nvidia.com/mig-1g.10gb": 9}
+    counted = reported_cards.from_report(NodeCardReport(node, allocatable=offered))
 
-    assert counted.cards == ()
-    assert "250" in counted.troubles[0] or "253" in counted.troubles[0]
+    whole, slices = counted.cards[:2], counted.cards[2:]
+    assert {card.id: card.index for card in whole}.items() <= reported_cards.indexed_names(node).items()
+    assert all(reported_cards.is_placeholder(node, card.id) for card in slices)
+    assert not any(reported_cards.is_placeholder(node, card.id) for card in whole)
+    assert sum(len(card.slots) for card in slices) == 9
+    assert counted.troubles == ()
 
 
 def test_the_cards_of_a_deleted_node_are_unhealthy():

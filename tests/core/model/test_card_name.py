@@ -2,7 +2,6 @@
 
 import re
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,6 +36,33 @@ def test_different_addresses_have_different_names(node, one, other):
     assert same == (one == other)
 
 
-def test_a_name_too_long_is_refused_with_the_numbers():
-    with pytest.raises(ValueError, match=r"263 characters; Kubernetes allows 253"):
-        card_name.inventory_id("n" * 250, "0000:65:00.0")
+LONG_NODES = st.from_regex(r"[a-z0-9]([-a-z0-9.]{170,250}[a-z0-9])", fullmatch=True)
+
+
+@given(LONG_NODES, PLACES)
+def test_the_name_of_a_long_node_is_valid_and_ends_as_usual(node, place):
+    name, numbered = card_name.inventory_id(node, address(place)), card_name.indexed_id(node, 3)
+
+    assert max(len(name), len(numbered)) <= card_name.NAME_LIMIT
+    assert re.fullmatch(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", name)
+    assert name.endswith(address(place, "-{:04x}-{:02x}-{:02x}-{:x}"))
+    assert name.startswith(card_name.prefixes(node))
+    assert card_name.is_indexed(numbered)
+    assert not card_name.is_indexed(name)
+
+
+def test_only_a_name_that_does_not_fit_is_shortened():
+    fits, too_long = "n" * 240, "n" * 241
+
+    assert card_name.inventory_id(fits, "0000:65:00.0") == f"{fits}-0000-65-00-0"
+    assert card_name.inventory_id(too_long, "0000:65:00.0") == (f"{'n' * 171}-a3938a15ac27883d-0000-65-00-0")
+
+
+def test_long_nodes_that_differ_in_the_last_character_have_different_cards():
+    one, other = (card_name.indexed_id("n" * 248 + end, 0) for end in "ab")
+
+    assert one != other
+
+
+def test_an_address_of_any_length_makes_a_name_that_fits():
+    assert len(card_name.inventory_id("node-1", "f" * 400)) <= card_name.NAME_LIMIT

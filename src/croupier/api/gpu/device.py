@@ -285,6 +285,12 @@ class GPUDevice(Wire, frozen=True, kw_only=True):
     """The observed state of the card."""
 
     @property
+    def node_name(self) -> str:
+        """The node, from the owner while the status is not written yet; the label may be shortened."""
+        owners = (owner.name for owner in self.metadata.owner_references if owner.kind == "Node")
+        return self.status.node_name or next(owners, "") or self.metadata.labels.get(NODE_LABEL, "")
+
+    @property
     def card_id(self) -> str:
         """The inventory id, or the name of an object whose status is not written yet."""
         return self.status.inventory_id or self.metadata.name

@@ -65,11 +65,10 @@ def agent_silent(silent: bool | None, timeout: float) -> DesiredCondition:
     return DesiredCondition(AGENT_SILENT, "True", "NoHeartbeat", message)
 
 
-def incomplete(discovered: DiscoveredCards, plan: DevicePlan) -> DesiredCondition:
-    """The condition InventoryIncomplete, from troubles with labels and with names."""
-    troubles = (*discovered.troubles, *plan.troubles)
-    reason = "NodeFeatureMissing" if troubles else discovered.reason
-    message = "; ".join(troubles) or discovered.message
+def incomplete(discovered: DiscoveredCards) -> DesiredCondition:
+    """The condition InventoryIncomplete."""
+    reason = "NodeFeatureMissing" if discovered.troubles else discovered.reason
+    message = "; ".join(discovered.troubles) or discovered.message
     if reason == "InventorySynced":
         return DesiredCondition(INCOMPLETE, "False", reason, "")
     return DesiredCondition(INCOMPLETE, "True", reason, message[:_MAX_MESSAGE])
@@ -158,7 +157,8 @@ def owner(node: Node) -> OwnerReference:
 
 def card_meta(snapshot: InventorySnapshot, placed: NamedCard) -> ObjectMeta:
     """The owned metadata of a GPUDevice."""
-    labels = {NODE_LABEL: snapshot.name, INDEX_LABEL: str(placed.card.index)}
+    node = naming.shortened(snapshot.name, naming.LABEL_LIMIT)
+    labels = {NODE_LABEL: node, INDEX_LABEL: str(placed.card.index)}
     return ObjectMeta(name=placed.id, labels=labels, owner_references=(owner(snapshot.node),))
 
 

@@ -158,7 +158,7 @@ class InventoryController:
             return False  # not a node with cards
         managed = self._settings.management.judge(snapshot.node)
         judged = (
-            self._confirmed(snapshot, desired_status.incomplete(sighting, plan)),
+            self._confirmed(snapshot, desired_status.incomplete(sighting)),
             managed,
             desired_status.agent_silent(silent, self._settings.timeout),
         )

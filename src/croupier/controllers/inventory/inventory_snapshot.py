@@ -10,7 +10,6 @@ from croupier.api.core_v1 import Lease, Node
 from croupier.api.gpu import GPUDevice, GPUNodeInventory, convert_node
 from croupier.api.gpu import convert_inventory as cards
 from croupier.api.gpu.agent_report import REPORT_ANNOTATION, AgentReport, CardReport
-from croupier.api.gpu.device import NODE_LABEL
 from croupier.api.gpu.node import AGENT_SILENT, INCOMPLETE
 from croupier.api.meta import Condition
 from croupier.api.nfd import NodeFeature
@@ -116,6 +115,4 @@ class InventoryReader:
 
 
 def node_of(device: GPUDevice) -> Iterable[str]:
-    """A new GPUDevice has its label, but no status yet."""
-    node = device.status.node_name or device.metadata.labels.get(NODE_LABEL)
-    return (node,) if node else ()
+    return (device.node_name,) if device.node_name else ()

@@ -62,14 +62,12 @@ class DevicePlan:
     GPUDevices that are in none of these three lists stay unchanged: no source reports on them now.
     """
     news: tuple[DeviceEvent, ...] = ()
-    troubles: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
 class _Draft:
     placed: dict[str, NamedCard] = field(default_factory=dict)
     news: list[DeviceEvent] = field(default_factory=list)
-    troubles: list[str] = field(default_factory=list)
 
 
 def plan(node: str, discovered: DiscoveredCards, devices: Iterable[KnownDevice]) -> DevicePlan:
@@ -89,7 +87,6 @@ def plan(node: str, discovered: DiscoveredCards, devices: Iterable[KnownDevice])
         vanished=tuple(name for name, fate in fates.items() if fate == "vanished"),
         removed=tuple(name for name, fate in fates.items() if fate == "removed"),
         news=(*draft.news, *_removal_events(known, fates)),
-        troubles=tuple(draft.troubles),
     )
 
 
@@ -103,11 +100,7 @@ def _fate(device: KnownDevice, is_complete: bool, *, heir: bool) -> DeviceFate:
 
 
 def _place(node: str, card: GpuCard, known: Mapping[str, KnownDevice], draft: _Draft) -> None:
-    try:
-        name = _name(node, card, known)
-    except ValueError as too_long:
-        draft.troubles.append(str(too_long))
-        return
+    name = _name(node, card, known)
     if name in draft.placed:
         return  # a duplicate, which the inventory reports as a trouble
     before = known.get(name)

@@ -10,10 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 from croupier.core.cards.features import GpuFeatures
+from croupier.core.model.card import MAX_CARDS
 from croupier.core.model.gpu_card import GpuCard
 
-MAX_CARDS: Final = 64
-"""The largest number of cards listed for one node."""
 MEMORY_TOLERANCE: Final = 0.02
 """Tolerated relative difference in memory size: some sources include memory reserved by the driver."""
 _SHARED: Final = "-SHARED"
@@ -60,8 +59,9 @@ def discover(told: AgentCards | None, features: GpuFeatures, offered: int = 0) -
     if told is not None and told.readable:
         return _from_agent(told, features)
     unreadable = ["the report of the node's agent cannot be read; check that the agent has the same version"]
-    troubles = (*(unreadable if told is not None else ()), *_incomplete(features, offered))
     numbers = [card.index for card in features.cards] or range(features.count or 0)
+    defects = (*_incomplete(features, offered), *_too_many(len(numbers)))
+    troubles = (*(unreadable if told is not None else ()), *defects)
     cards = tuple(_described(index, features) for index in numbers[:MAX_CARDS])
     counted = len(features.cards) if features.scanned and features.count is None else features.count
     whole = told is None and bool(features.cards) and counted == len(features.cards)
@@ -105,9 +105,13 @@ def _from_agent(told: AgentCards, features: GpuFeatures) -> DiscoveredCards:
         return DiscoveredCards((), is_complete=False, troubles=(trouble,))
     troubles = [*_report_defects(told.cards), *_disagreement(told.cards, features), *features.wrong]
     cards = tuple(sorted(told.cards, key=lambda card: (card.index, card.address)))
-    if len(cards) > MAX_CARDS:
-        troubles.append(f"the node has {len(cards)} cards; only the first {MAX_CARDS} are used")
+    troubles += _too_many(len(cards))
     return DiscoveredCards(cards[:MAX_CARDS], is_complete=True, troubles=tuple(troubles))
+
+
+def _too_many(count: int) -> Iterator[str]:
+    if count > MAX_CARDS:
+        yield f"the node has {count} cards; only the first {MAX_CARDS} are used (docs/limits.md)"
 
 
 def _report_defects(cards: Iterable[GpuCard]) -> Iterator[str]:

@@ -26,7 +26,7 @@ from croupier.core.pods import request_parser
 MAX_SLOTS: Final = 8
 """Maximum number of slots, and of memory slices, of one card."""
 MAX_INDEX: Final = 255
-_PLACEHOLDER: Final = "-mig-"
+_PLACEHOLDER: Final = "mig-"
 
 _GIGABYTES: Final = re.compile(r"([1-7])g\.([0-9]+)gb")
 _MEMORY_SLICES: Final = {1: 1, 2: 2, 3: 4, 4: 4, 7: 8}
@@ -92,11 +92,8 @@ class CountedCards:
 
 def from_report(report: NodeCardReport, in_use: Iterable[CardGrant] = ()) -> CountedCards:
     """The cards the node reports; of those that are only counted, the ones `in_use` are kept first."""
-    try:
-        used = tuple(in_use)
-        cards = _from_inventory(report, used) if report.devices else _from_allocatable(report, used)
-    except ValueError as error:  # an invalid card name
-        return CountedCards((), (f"node {report.node}: {error}",))
+    used = tuple(in_use)
+    cards = _from_inventory(report, used) if report.devices else _from_allocatable(report, used)
     if not report.present or report.silent:
         cards = [replace(card, healthy=False) for card in cards]
     cards = [replace(card, smallest=_smallest(card, report)) for card in cards]
@@ -302,19 +299,13 @@ def _slot_id(profile: str, number: int) -> str:
 
 def placeholder_id(node: str, profile: str, number: int) -> str:
     """`node-1-mig-1g.10gb-0`: the name of a card that only counts MIG devices."""
-    name = f"{node}{_PLACEHOLDER}{re.sub(r'[^a-z0-9.]+', '-', profile)}-{number}"
-    if len(name) > naming.NAME_LIMIT:
-        raise ValueError(f"the name is too long: card names have at most {naming.NAME_LIMIT} characters")
-    return name
+    return naming.with_suffix(node, f"{_PLACEHOLDER}{re.sub(r'[^a-z0-9.]+', '-', profile)}-{number}")
 
 
 def indexed_names(node: str) -> Mapping[str, int]:
-    """Card names that are made of the index; empty if the node's name is too long."""
-    try:
-        return {naming.indexed_id(node, number): number for number in range(MAX_CARDS)}
-    except ValueError:
-        return {}
+    """Card names that are made of the index."""
+    return {naming.indexed_id(node, number): number for number in range(MAX_CARDS)}
 
 
 def is_placeholder(node: str, card_id: str) -> bool:
-    return card_id.startswith(f"{node}{_PLACEHOLDER}")
+    return card_id.startswith(tuple(f"{prefix}{_PLACEHOLDER}" for prefix in naming.prefixes(node)))

@@ -14,7 +14,7 @@ import structlog
 
 from croupier.api.core_v1 import ConfigMap, Node, Pod
 from croupier.api.gpu.agent_report import FIELD_MANAGER
-from croupier.api.gpu.device import NODE_LABEL, GPUDevice
+from croupier.api.gpu.device import GPUDevice
 from croupier.api.gpu.pool_config import ALLOCATION_KEY
 from croupier.api.kinds import NODES
 from croupier.core import quantity
@@ -233,5 +233,4 @@ def _pod_node(pod: Pod) -> Iterable[str]:
 
 
 def _device_node(device: GPUDevice) -> Iterable[str]:
-    name = device.status.node_name or device.metadata.labels.get(NODE_LABEL)
-    return (name,) if name else ()
+    return (device.node_name,) if device.node_name else ()
