@@ -19,6 +19,7 @@ from croupier.controllers.inventory.inventory import InventoryController, Invent
 from croupier.controllers.inventory.inventory_snapshot import InventoryInformers
 from croupier.core.cards import catalogue
 from croupier.core.cards.catalogue import CardModel
+from croupier.core.model import card_name
 from croupier.kube.client.api_client import Client, Selection
 from croupier.kube.client.clock import SystemClock
 from croupier.kube.client.errors import NotFound
@@ -230,7 +231,9 @@ class InventoryEnv:
         )
 
     async def devices(self, node: str) -> dict[str, GPUDevice]:
-        listed = await self.api.list(kinds.GPU_DEVICES, Selection(labels=f"gpu.deckhouse.io/node={node}"))
+        listed = await self.api.list(
+            kinds.GPU_DEVICES, Selection(labels=f"gpu.deckhouse.io/node={card_name.shortened(node, 63)}")
+        )
         return {device.metadata.name: device for device in listed.items}
 
     async def inventory(self, node: str) -> GPUNodeInventory | None:

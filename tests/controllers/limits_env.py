@@ -16,6 +16,7 @@ from croupier.api.mbcas import PodAllocation
 from croupier.controllers.limits import podallocation
 from croupier.controllers.limits.metrics import PodAllocationMetrics
 from croupier.controllers.limits.podallocation import (
+    NAME,
     PodAllocationController,
     PodAllocationInformers,
     PodAllocationOptions,
@@ -27,6 +28,7 @@ from croupier.kube.client.clock import SystemClock
 from croupier.kube.client.errors import NotFound
 from croupier.kube.client.identity import Key
 from croupier.kube.controller.events import EventRecorder
+from croupier.kube.controller.metrics import ControllerMetrics, ReconcileMetrics
 from croupier.kube.controller.reconcile import Result
 from tests.controllers.ledger_env import running, watched
 from tests.polling import TIMEOUT, until_async
@@ -89,6 +91,7 @@ class LimitsEnv:
                 max_per_namespace=self.max_per_namespace,
                 retries=self.retries,
                 resize_metrics=PodAllocationMetrics(self.registry, allocations.store),
+                metrics=ControllerMetrics(NAME, ReconcileMetrics(self.registry)),
             )
             made = PodAllocationController(
                 PodAllocationInformers(allocations, pods),

@@ -61,9 +61,11 @@ def new_status(allocation: PodAllocation, decision: ResizeDecision, now: datetim
     """The new status; equal to the current one if nothing changes."""
     old, now = allocation.status, now.replace(microsecond=0)
     verdict = decision.verdict
-    applied = decision.applied
     judged = quantity.parse(allocation.spec.desired_cpu_limit)
     same = old.pod_uid == decision.uid
+    last_applied = old.last_applied_time if same else None
+    # Until a limit was applied to this pod, the limit that the kubelet reports is the pod's own.
+    applied = decision.applied if last_applied is not None or verdict.phase == "Applied" else None
     new = msgspec.structs.replace(
         old,
         phase=verdict.phase,
@@ -74,7 +76,7 @@ def new_status(allocation: PodAllocation, decision: ResizeDecision, now: datetim
         pod_uid=decision.uid,
         observed_restarts=decision.restarts,
         last_attempt_time=now if decision.attempted else (old.last_attempt_time if same else None),
-        last_applied_time=_applied_time(old, verdict, applied, now),
+        last_applied_time=now if _newly_applied(old, verdict, applied) else last_applied,
         conditions=_conditions(allocation, verdict, now),
     )
     if same and old.original_container_limits:
@@ -86,14 +88,11 @@ def new_status(allocation: PodAllocation, decision: ResizeDecision, now: datetim
     )
 
 
-def _applied_time(
-    old: PodAllocationStatus, verdict: ResizeVerdict, applied: Quantity | None, now: datetime
-) -> datetime | None:
-    """When the limit was applied, not when it was last checked."""
+def _newly_applied(old: PodAllocationStatus, verdict: ResizeVerdict, applied: Quantity | None) -> bool:
+    """The time is that of the change, not of the last check."""
     if verdict.phase != "Applied":
-        return old.last_applied_time
-    same = old.phase == "Applied" and old.applied_cpu_limit == str(applied)
-    return old.last_applied_time if same and old.last_applied_time is not None else now
+        return False
+    return old.phase != "Applied" or old.applied_cpu_limit != str(applied) or old.last_applied_time is None
 
 
 def _conditions(allocation: PodAllocation, verdict: ResizeVerdict, now: datetime) -> tuple[Condition, ...]:

@@ -130,6 +130,8 @@ KINDS: Final = (
             PrinterColumn("Reason", ".status.reason"),
             PrinterColumn("Node", ".spec.nodeName", wide=True),
             PrinterColumn("Original", ".status.originalCPULimit", wide=True),
+            PrinterColumn("Generation", ".metadata.generation", "integer", wide=True),
+            PrinterColumn("Observed", ".status.observedGeneration", "integer", wide=True),
             AGE,
         ),
         selectable=(".spec.podName", ".spec.nodeName", ".status.phase"),

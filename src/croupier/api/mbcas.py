@@ -86,7 +86,13 @@ class PodAllocationStatus(Wire, frozen=True, kw_only=True):
     )
 
     phase: AllocationPhase = "Pending"
-    """Pending, Applied (the kubelet reports the desired limit) or Failed (the change is retried)."""
+    """Pending, Applied (the kubelet reports the limit in observedDesiredCPULimit) or Failed.
+
+    It refers to the current spec only if observedGeneration equals metadata.generation. Failed is always
+    tried again: after 5 seconds, growing to 5 minutes, and at once after a change of this object. A cause in
+    the pod or in this object (such as BelowRequest, Guaranteed or NoCPULimit) is evaluated again after every
+    change of the pod and every 5 minutes, and written only if the result differs.
+    """
     reason: Annotated[
         str,
         Meta(max_length=1024),
@@ -96,11 +102,14 @@ class PodAllocationStatus(Wire, frozen=True, kw_only=True):
     ] = ""
     """The reason for the phase: one CamelCase word and an explanation, for example Infeasible: ..."""
     applied_cpu_limit: CPU | None = None
-    """The CPU limit of the whole pod that the kubelet reports."""
+    """The CPU limit of the whole pod that the kubelet reports. Unset until a limit was applied once."""
     observed_desired_cpu_limit: CPU | None = None
     """The spec.desiredCPULimit that this status was computed from."""
     observed_generation: Annotated[int, Meta(ge=0), INT64] | None = None
-    """The metadata.generation of this object that the status was computed from."""
+    """The metadata.generation that the status was computed from; always set.
+
+    If it is smaller than metadata.generation, phase and appliedCPULimit refer to an older desiredCPULimit.
+    """
     pod_uid: Annotated[str, Meta(max_length=36)] = ""
     """The UID of the pod that the status describes. A later pod with the same name has another UID."""
     original_cpu_limit: CPU | None = None

@@ -12,6 +12,7 @@ from croupier.api.gpu.agent_report import FIELD_MANAGER
 from croupier.api.gpu.device import NODE_LABEL
 from croupier.api.gpu.pool_config import POOL_LABEL
 from croupier.core.cards import catalogue
+from croupier.core.model import card_name
 from croupier.core.nodes.bootstrap import TRUSTED_NAMESPACES
 from croupier.core.nodes.plugin_devices import ServedResources
 from croupier.kube.cache.store import ObjectChange
@@ -46,7 +47,6 @@ from croupier.wiring.process_context import (
     run_until_stopped,
 )
 
-MAX_LABEL_LENGTH: Final = 63
 MAX_WRITES: Final = 32
 """Maximum number of concurrent writes of a fleet."""
 CARDS_FROM_LABELS: Final = "labels"
@@ -144,8 +144,8 @@ def _is_relevant(change: ObjectChange[Node]) -> bool:
 
 
 def _devices_of(node: str) -> str:
-    """The label selector of a node's GPUDevices; a node name too long for a label selects all."""
-    return f"{NODE_LABEL}={node}" if len(node) <= MAX_LABEL_LENGTH else NODE_LABEL
+    """The label selector of a node's GPUDevices."""
+    return f"{NODE_LABEL}={card_name.shortened(node, card_name.LABEL_LIMIT)}"
 
 
 def _fleet(context: ProcessContext, options: NodeProcessOptions, recorder: EventRecorder) -> list[Component]:

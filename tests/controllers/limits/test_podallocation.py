@@ -12,11 +12,13 @@ import pytest_asyncio
 
 from croupier.api import convert_podallocation as wire
 from croupier.api import kinds, market_pod
+from croupier.controllers.limits.podallocation import NAME
 from croupier.core import quantity
 from croupier.core.resizing import messages as resize_words
 from croupier.core.resizing.resize import LimitChange
 from croupier.kube.client import api_client, config
 from croupier.kube.client.api_client import PatchType, Selection
+from croupier.kube.client.backoff import Backoff
 from croupier.kube.client.errors import Invalid, NotFound
 from croupier.kube.client.identity import Key
 from croupier.kube.client.resource import Raw, Resource
@@ -54,7 +56,7 @@ async def test_a_limit_is_applied_when_the_kubelet_reports_it(limits):
         await limits.set_limit("web", "0.8")
         await limits.has("web", main="800m")
         asked = await limits.becomes("web", "Pending", "Resizing: 800m was requested")
-        assert (asked.status.applied_cpu_limit, asked.status.original_cpu_limit) == ("500m", "500m")
+        assert (asked.status.applied_cpu_limit, asked.status.original_cpu_limit) == (None, "500m")
 
         await limits.reports("web")
         allocation = await limits.becomes(
@@ -166,6 +168,62 @@ UNFIT: dict[str, tuple[list[dict[str, Any]], dict[str, Any], str]] = {
 }
 
 
+RECHECKED = ("below its request", "guaranteed", "limitless")
+
+
+@pytest.mark.parametrize("story", RECHECKED, ids=lambda story: story.replace(" ", "-"))
+async def test_a_failed_one_is_evaluated_again_without_a_write(limits, story):
+    containers, extra, sentence = UNFIT[story]
+    limits.retries = Backoff(first=0.1, most=0.1)
+    await limits.runs("odd", *containers, **extra)
+    async with limits.moved():
+        await limits.set_limit("odd", "700m")
+        allocation = await limits.becomes("odd", "Failed", sentence)
+        count = _evaluations(limits)
+
+        async def evaluated() -> bool:
+            return _evaluations(limits) >= count + 5
+
+        await until_async(evaluated, "five more evaluations")
+        after = await limits.get_allocation("odd")
+
+    assert after.metadata.resource_version == allocation.metadata.resource_version
+    assert allocation.status.applied_cpu_limit is None, "nothing was applied"
+
+
+def _evaluations(limits: LimitsEnv) -> float:
+    return limits.metric("croupier_reconciles_total", controller=NAME, outcome="again")
+
+
+async def test_what_makes_a_limit_possible_is_noticed(limits):
+    await limits.runs("odd", container("main", "800m", "2"))
+    async with limits.moved():
+        await limits.set_limit("odd", "700m")
+        await limits.becomes("odd", "Failed", "BelowRequest")
+        smaller = {"spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "100m"}}}]}}
+        how: dict[str, Any] = {"patch_type": PatchType.STRATEGIC, "subresource": "resize"}
+        await limits.api.patch(kinds.PODS, "odd", smaller, namespace=limits.namespace, **how)
+        await limits.has("odd", main="700m")
+        await limits.reports("odd")
+        allocation = await limits.becomes("odd", "Applied")
+
+    assert allocation.status.applied_cpu_limit == "700m"
+
+
+async def test_applied_refers_to_the_observed_generation(limits):
+    await limits.runs("web")
+    async with limits.moved():
+        first = await limits.applied("web", "800m", main="800m")
+        await limits.set_limit("web", "300m")
+        asked = await limits.get_allocation("web")
+        later = await limits.becomes("web", "Pending", "Resizing")
+
+    assert first.status.observed_generation == first.metadata.generation
+    assert asked.status.observed_generation < asked.metadata.generation or asked.status.phase != "Applied"
+    assert later.status.observed_generation == later.metadata.generation == asked.metadata.generation
+    assert later.status.applied_cpu_limit == "800m", "in force until the kubelet reports"
+
+
 @pytest.mark.parametrize("story", UNFIT, ids=lambda story: story.replace(" ", "-"))
 async def test_a_pod_that_cannot_be_resized_is_not_changed(limits, story):
     containers, extra, sentence = UNFIT[story]
@@ -236,7 +294,7 @@ async def test_an_infeasible_limit_is_reset_and_retried(limits):
         allocation = await limits.becomes(
             "web", "Failed", "Infeasible: Node didn't have enough capacity; the limit is reset to 500m"
         )
-        assert allocation.status.applied_cpu_limit == "500m"
+        assert allocation.status.applied_cpu_limit is None
         await limits.reports("web")
         await limits.has("web", main="64")  # retried
         await limits.condition("web", "PodResizePending", "Infeasible", "Node didn't have enough capacity")
@@ -365,7 +423,7 @@ async def test_a_limit_refused_by_a_quota_is_set_when_the_quota_allows_it(limits
             await limits.set_limit("web", "2")
             allocation = await limits.becomes("web", "Failed", "QuotaExceeded: ")
             assert "exceeded quota: cap" in allocation.status.reason
-            assert allocation.status.applied_cpu_limit == "500m"
+            assert allocation.status.applied_cpu_limit is None
             assert allocation.status.last_attempt_time is not None
             await limits.api.delete(QUOTAS, "cap", namespace=limits.namespace)
             await limits.has("web", main="2")
@@ -519,7 +577,8 @@ async def test_nothing_is_written_without_a_change(limits):
         for _ in range(60):  # one minute
             limits.clock.ahead += timedelta(seconds=1)
             for name in ("web", "odd", "missing"):
-                assert (await controller.reconcile(key(limits, name))).requeue_after is None
+                again = (await controller.reconcile(key(limits, name))).requeue_after
+                assert again == (None if name == "web" else limits.retries.most)
 
     assert await versions(limits) == before
     assert limits.metric("mbcas_status_writes_total") == writes

@@ -246,6 +246,8 @@ class PodAllocationController:
         failure = self._failures.get(key)
         if decision.verdict.retried and failure is not None:
             return max(0.0, failure.due - self._settings.clock.monotonic())
+        if decision.verdict.phase == "Failed" and decision.again is None:
+            return self._settings.retries.most  # evaluated again; written only if the result differs
         return decision.again
 
     async def _tell(
