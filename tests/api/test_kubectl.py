@@ -76,8 +76,8 @@ SEEN = {
         "node-1-0000-ca-00-0 node-1 Faulted NVIDIA A30 XID79",
     ],
     "gpunode": [
-        "NAME BOOTSTRAP READY REASON DRIVER",
-        "node-1 Ready True Ready 570.86.15",
+        "NAME BOOTSTRAP READY REASON POOLS DRIVER",
+        "node-1 Ready True Ready training 570.86.15",
         "node-3 ValidatingFailed False DriverNotReady",
     ],
     "gpool": [
@@ -90,7 +90,7 @@ SEEN = {
     ],
     "palloc": [
         "NAME POD DESIRED APPLIED PHASE REASON",
-        "batch-0 batch-0 64 1 Failed Infeasible: node-1 has 16 CPUs",
+        "batch-0 batch-0 64 Failed Infeasible: node-1 has 16 CPUs",
         "web-0 web-0 2.5 Pending",
         "web-1 web-1 800m 0.8 Applied",
     ],

@@ -99,6 +99,7 @@ async def check(stage: CardEnv, act: ScenarioStep) -> None:
     if wanted.pending:
         pending = (await stage.inventory()).status.pools.pending
         assert {one.reason for one in pending} == set(wanted.pending), act.name
+        assert {one.inventory_ids for one in pending} == {(stage.card,)}, act.name
     for said in filter(None, (wanted.mismatch, wanted.reason and f"{wanted.by} {wanted.reason}".strip())):
         await told(stage, said)
 
@@ -190,6 +191,7 @@ async def test_the_node_lists_its_pools(stage: CardEnv):
     (line,) = (await stage.inventory()).status.pools.assigned
     assert (line.name, line.resource, line.slots_reserved) == ("team-a", "gpu.deckhouse.io/team-a", 1)
     assert line.since is not None
+    assert line.inventory_ids == (stage.card,)
 
 
 async def test_every_relevant_change_triggers_a_reconcile(stage: CardEnv):

@@ -128,7 +128,7 @@ def pending_reason(device: GPUDevice, pool: GPUPool | None, inventory: GPUNodeIn
         return _pool_problem(pool) or f"the status of pool {name} does not list it yet"
     if inventory is None:
         return "no controller has processed it yet; is `croupier manager` running?"
-    pending = inventory.status.pools.pending
+    pending = (item for item in inventory.status.pools.pending if device.card_id in item.inventory_ids)
     reasons = "; ".join(f"{item.reason} {item.pool}".strip() for item in pending)
     return reasons or "no controller has processed it yet"
 

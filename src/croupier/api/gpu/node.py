@@ -1,7 +1,7 @@
 """GPUNodeInventory: one object per node with its GPU cards, its driver, and whether they are usable."""
 
 from datetime import datetime
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeAlias
 
 from msgspec import Meta
 
@@ -91,6 +91,9 @@ class Bootstrap(Wire, frozen=True, kw_only=True):
     """The service pods that prepare the node."""
 
 
+Cards: TypeAlias = Annotated[tuple[InventoryID, ...], Meta(max_length=64)]
+
+
 class AssignedPool(Wire, frozen=True, kw_only=True):
     """A pool that contains cards of the node."""
 
@@ -102,6 +105,8 @@ class AssignedPool(Wire, frozen=True, kw_only=True):
     """The number of units of the resource that pods hold on this node."""
     since: datetime | None = None
     """The time at which the first of the node's cards joined the pool."""
+    inventory_ids: Cards = ()
+    """The cards of the node that are in the pool, by inventoryID."""
 
 
 class PendingPool(Wire, frozen=True, kw_only=True):
@@ -115,6 +120,8 @@ class PendingPool(Wire, frozen=True, kw_only=True):
     """Why the cards have not joined: AwaitingApproval, NoPoolMatched, OutOfSelector or Declined."""
     annotation_hint: Text = ""
     """The annotation to set on the GPUDevice so that it joins the pool."""
+    inventory_ids: Cards = ()
+    """The cards that wait for this reason, by inventoryID."""
 
 
 class NodePools(Wire, frozen=True, kw_only=True):

@@ -12,6 +12,7 @@ from croupier.core.cards import card_decision
 from croupier.core.cards.card_decision import CONDITIONS, CardDecision
 from croupier.core.cards.lifecycle import STATES
 from croupier.core.pods.request_parser import POOL
+from croupier.core.pools.assignment import PendingReason
 
 MAX_LINES: Final = 64
 UNASSIGNED: Final = "UnassignedDevice"
@@ -65,26 +66,36 @@ def _assigned(
     found: GPUNodeInventory, decisions: Mapping[str, CardDecision], held: Mapping[str, int], now: datetime
 ) -> tuple[AssignedPool, ...]:
     since = {pool.name: pool.since for pool in found.status.pools.assigned}
+    members: dict[str, list[str]] = {}
+    for card, decision in decisions.items():
+        if decision.pool:
+            members.setdefault(decision.pool, []).append(card)
     return tuple(
         AssignedPool(
             name=pool,
             resource=resource(pool),
             slots_reserved=held.get(pool, 0),
             since=since.get(pool) or now.replace(microsecond=0),
+            inventory_ids=tuple(sorted(cards)),
         )
-        for pool in sorted({decision.pool for decision in decisions.values() if decision.pool})
+        for pool, cards in sorted(members.items())
     )[:MAX_LINES]
 
 
 def _pending(decisions: Mapping[str, CardDecision]) -> tuple[PendingPool, ...]:
     """One entry for all cards with the same pool, reason and hint."""
-    lines = {
-        (pending.pool, pending.reason, pending.auto, pending.hint)
-        for decision in decisions.values()
-        if not decision.pool
-        for pending in decision.assignment.pending
-    }
+    waiting: dict[tuple[str, PendingReason, bool, str], list[str]] = {}
+    for card, decision in decisions.items():
+        for pending in () if decision.pool else decision.assignment.pending:
+            line = (pending.pool, pending.reason, pending.auto, pending.hint)
+            waiting.setdefault(line, []).append(card)
     return tuple(
-        PendingPool(pool=pool, reason=reason, auto_approved=auto, annotation_hint=hint)
-        for pool, reason, auto, hint in sorted(lines)
+        PendingPool(
+            pool=pool,
+            reason=reason,
+            auto_approved=auto,
+            annotation_hint=hint,
+            inventory_ids=tuple(sorted(cards)),
+        )
+        for (pool, reason, auto, hint), cards in sorted(waiting.items())
     )[:MAX_LINES]
