@@ -14,13 +14,14 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from croupier.api import chart_values, crds, settings_page
+from croupier.api import chart_values, crds, module_schema, settings_page
 
 HEADER: Final = "# generated: change the Structs in src/croupier/api and run make generate\n"
 CRD_FOLDER: Final = "config/crd/bases"
 KUSTOMIZATION: Final = "config/crd/kustomization.yaml"
 SETTINGS: Final = "docs/settings.md"
 VALUES: Final = "charts/croupier/values.schema.json"
+MODULE_FOLDER: Final = "deployments/deckhouse/openapi"
 RESERVATIONS: Final = "deployments/mps-dra/reservation-crd.yaml"
 REPOSITORY: Final = Path(__file__).resolve().parents[1]
 
@@ -40,6 +41,8 @@ def files() -> dict[str, str]:
         KUSTOMIZATION: dump_yaml([kustomization]),
         RESERVATIONS: dump_yaml(reservations),
         SETTINGS: settings_page.page(),
+        f"{MODULE_FOLDER}/config-values.yaml": dump_yaml([module_schema.config_values()]),
+        f"{MODULE_FOLDER}/values.yaml": dump_yaml([module_schema.values()]),
         VALUES: json.dumps(chart_values.document(), indent=1, ensure_ascii=False) + "\n",
     }
 

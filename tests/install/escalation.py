@@ -142,6 +142,10 @@ FORBIDDEN_PODS: dict[str, tuple[Raw, str]] = {
     ),
     "of another service": (_changed("metadata.labels", {SERVICE: "mining"}), "another image"),
     "with a command of its own": (_changed(f"{_MAIN}.command", ["sh"]), "command"),
+    "with the command of the other service": (
+        _changed(f"{_MAIN}.command", ["gpu-feature-discovery"], DCGM),
+        "command",
+    ),
     "with arguments of its own": (_changed(f"{_MAIN}.args", ["-c", "true"]), "command"),
     "with a command as a probe": (
         _changed(f"{_MAIN}.readinessProbe", {"exec": {"command": ["sh"]}}),

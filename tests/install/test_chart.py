@@ -214,8 +214,21 @@ def test_pod_permissions_exist_only_with_images():
         rules = named(objects(*options), "Role", "gpu-bootstrap-controller")["rules"]
         return any("pods" in rule["resources"] for rule in rules)
 
-    assert not may_start()
-    assert may_start("--set=bootstrap.dcgmExporterImage=dcgm:1")
+    assert may_start()
+    assert may_start("--set=bootstrap.gfdImage=")
+    assert not may_start("--set=bootstrap.gfdImage=,bootstrap.dcgmExporterImage=")
+
+
+def test_services_have_default_images_that_the_policy_allows():
+    found = objects()
+    args = pods(found)["gpu-bootstrap-controller"]["spec"]["containers"][0]["args"]
+    images = [arg.partition("=")[2] for arg in args if "-image=" in arg]
+    policy = named(found, "ValidatingAdmissionPolicy", "croupier-service-pods")
+
+    assert len(images) == 2
+    allowed = next(item["expression"] for item in policy["spec"]["variables"] if item["name"] == "images")
+    assert all(re.fullmatch(r"nvcr\.io/nvidia/[a-z0-9/-]+:[a-z0-9.-]+", image) for image in images)
+    assert all(f"'{image}'" in allowed for image in images)
 
 
 def test_with_cert_manager_there_are_no_secret_permissions():

@@ -24,7 +24,7 @@ from croupier.api.mps.reservation import MIRROR
 from croupier.core.cards import lifecycle
 from croupier.core.fallbacks import fallback
 from croupier.core.model.namespaces import DEFAULT_NAMESPACE
-from croupier.core.nodes.bootstrap import DCGM, ENVIRONMENT, FEATURES_DIR, GFD, SERVICE, ServiceKind
+from croupier.core.nodes.bootstrap import COMMANDS, DCGM, ENVIRONMENT, FEATURES_DIR, GFD, SERVICE, ServiceKind
 from croupier.core.pods.ledger_resource import CONTAINER_ANNOTATION
 from croupier.core.pods.request_parser import CARDS, LEDGER, RATIO
 from croupier.core.pools.hints import NODE_LABEL, POD_LABEL, REQUEST_ID
@@ -135,6 +135,15 @@ def service_documents(images: Mapping[ServiceKind, str]) -> list[dict[str, Any]]
     ).documents()
 
 
+def _usual_command() -> str:
+    """The service's own command, or none."""
+    cases = "".join(
+        f"variables.service == '{kind}' ? one.?command.orValue([]) == [{policies.quoted(command)}] : "
+        for kind, command in COMMANDS.items()
+    )
+    return f"({cases}size(one.?command.orValue([])) == 0)"
+
+
 def _service_pod() -> dict[str, str]:
     """The CEL rules of a service pod, by the message about a violation."""
     main = "variables.main.all(one, {})".format
@@ -150,7 +159,7 @@ def _service_pod() -> dict[str, str]:
             "variables.main[0].image == variables.images[variables.service]"
         ),
         "runs a command of its own": main(
-            "size(one.?command.orValue([])) == 0 && size(one.?args.orValue([])) == 0 && "
+            f"{_usual_command()} && size(one.?args.orValue([])) == 0 && "
             "!has(one.lifecycle) && !has(one.livenessProbe) && !has(one.startupProbe) && "
             "!one.?readinessProbe.exec.hasValue()"
         ),

@@ -12,7 +12,7 @@ from typing import Any, Final
 from croupier.api.gpu import GPUNodeInventory
 from croupier.api.kinds import GPU_NODE_INVENTORIES
 from croupier.controllers.shared import apply
-from croupier.core.nodes.bootstrap import DCGM, ENVIRONMENT, FEATURES_DIR, GFD, SERVICE, ServiceKind
+from croupier.core.nodes.bootstrap import COMMANDS, DCGM, ENVIRONMENT, FEATURES_DIR, GFD, SERVICE, ServiceKind
 from croupier.kube.client.resource import Raw
 
 IMAGE: Final = "gpu.deckhouse.io/image"
@@ -45,7 +45,7 @@ def body(kind: ServiceKind, inventory: GPUNodeInventory, images: ServiceImages) 
         "automountServiceAccountToken": False,
         "priorityClassName": "system-node-critical",
         "tolerations": [{"operator": "Exists"}],
-        "containers": [{"name": kind, "image": image, **_container(kind)}],
+        "containers": [{"name": kind, "image": image, **_command(kind), **_container(kind)}],
     }
     if kind == GFD:
         spec["volumes"] = [
@@ -64,6 +64,10 @@ def body(kind: ServiceKind, inventory: GPUNodeInventory, images: ServiceImages) 
         },
         "spec": spec,
     }
+
+
+def _command(kind: ServiceKind) -> dict[str, Any]:
+    return {"command": list(COMMANDS[kind])} if kind in COMMANDS else {}
 
 
 def _container(kind: ServiceKind) -> dict[str, Any]:

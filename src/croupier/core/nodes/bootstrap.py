@@ -23,6 +23,8 @@ DCGM: Final[ServiceKind] = "dcgm-exporter"
 SERVICE_KINDS: Final[tuple[ServiceKind, ...]] = (GFD, DCGM)
 SERVICE: Final = "gpu.deckhouse.io/service"
 """The label of the service pods that Croupier starts; its value is the kind of service."""
+COMMANDS: Final[Mapping[ServiceKind, tuple[str, ...]]] = {GFD: ("gpu-feature-discovery",)}
+"""The program of a service, if it is not the one that its image starts: NVIDIA's image has several."""
 FEATURES_DIR: Final = "/etc/kubernetes/node-feature-discovery/features.d"
 """The directory of a node in which GPU Feature Discovery writes its results."""
 ENVIRONMENT: Final = {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "utility"}
