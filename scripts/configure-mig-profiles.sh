@@ -1,8 +1,9 @@
 #!/bin/sh
 # Partition the cards of nodes into MIG devices with named layouts.
 #
-# Writes the layout into the annotation run.ai/mig.config of each node and waits until the node agent has applied it or
-# reports an error. Cards in use are not changed until they are free. Idempotent.
+# Writes the layout into the annotation run.ai/mig.config of each node and waits until the node agent has applied it and
+# the kubelet offers every device, or one of them reports an error. Cards in use are not changed until they are free.
+# Idempotent. Exit code 1 if a node is not complete, with the reason; 2 for a wrong command line.
 set -eu
 
 # Name, then PROFILE:COUNT for every card. Edit these layouts or add your own.
@@ -26,7 +27,7 @@ Usage: $(basename "$0") LAYOUT NODE...              cut these nodes
 
   --devices 0,1      only these cards of each node; all others stay as they are
   --dry-run          show what would be written, and write nothing
-  --timeout SECONDS  how long to wait for the agents (default 120)
+  --timeout SECONDS  how long to wait for the agents and kubelets (default 120)
   --no-wait          do not wait
 END
 }
@@ -127,13 +128,43 @@ why() {
     field "$1" '{.status.conditions[?(@.type=="MIGLayoutApplied")].message}'
 }
 
+# What the kubelet offers and what the agent has made of it, if they differ: "nvidia.com/mig-1g.10gb 21 of 28". Devices
+# of cards in pools have the resources of their pools and cannot be compared, so a node with pools is complete.
+missing() {
+    node_labels=$(field "$1" '{.metadata.labels}')
+    case "$node_labels" in *'"pool.gpu.deckhouse.io/'*) return ;; esac
+    whole="no"
+    if [ "$line" = "found " ] && [ "$devices" = "all" ]; then whole="yes"; fi
+    {
+        echo "$node_labels" | tr ',{}' '\n' |
+            sed -n -e 's|^"\(nvidia.com/mig-[^"]*\)\.count":"\([0-9]*\)"$|made \1 \2|p' \
+                -e 's|^"\(nvidia.com/gpu\)\.count":"\([0-9]*\)"$|whole \1 \2|p'
+        field "$1" '{.status.allocatable}' | tr ',{}' '\n' |
+            sed -n 's|^"\(nvidia.com/mig-[^"]*\)":"\([0-9]*\)"$|has \1 \2|p; s|^"\(nvidia.com/gpu\)":"\([0-9]*\)"$|gpu \1 \2|p'
+    } | awk -v whole="$whole" '
+        $1 == "made" || ($1 == "whole" && whole == "yes") { made[$2] = $3; all[$2] = 1 }
+        $1 == "has" || ($1 == "gpu" && whole == "yes") { has[$2] = $3; all[$2] = 1 }
+        END {
+            for (name in all)
+                if (has[name] + 0 != made[name] + 0) {
+                    printf "%s%s %d of %d", separator, name, has[name], made[name]
+                    separator = ", "
+                }
+        }'
+}
+
 deadline=$(($(date +%s) + timeout))
 left="$nodes" bad=0
 while [ -n "$left" ]; do
     waiting=""
     for node in $left; do
         case "$(state "$node")" in
-            success) echo "$node: layout applied" ;;
+            success)
+                if [ -z "$(missing "$node")" ]; then
+                    echo "$node: layout applied, and the kubelet offers every device"
+                else
+                    waiting="$waiting $node"
+                fi ;;
             failed) bad=1; echo "$node: failed: $(why "$node")" >&2 ;;
             *) waiting="$waiting $node" ;;
         esac
@@ -143,11 +174,11 @@ while [ -n "$left" ]; do
     if [ "$(date +%s)" -ge "$deadline" ]; then
         bad=1
         for node in $left; do
-            if [ "$(state "$node")" = "unseen" ]; then
-                echo "$node: no reaction within $timeout s; is \`croupier node\` running there?" >&2
-            else
-                echo "$node: not applied within $timeout s: $(why "$node")" >&2
-            fi
+            case "$(state "$node")" in
+                unseen) echo "$node: no reaction within $timeout s; is \`croupier node\` running there?" >&2 ;;
+                success) echo "$node: applied, but after $timeout s the kubelet offers only $(missing "$node")" >&2 ;;
+                *) echo "$node: not applied within $timeout s: $(why "$node")" >&2 ;;
+            esac
         done
         break
     fi

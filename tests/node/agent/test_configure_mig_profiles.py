@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import hashlib
 import os
 import secrets
 import shlex
@@ -122,9 +123,10 @@ async def test_nodes_are_repartitioned_by_layout_name_repeatedly(script, two):
         small = await script.run("small", "--selector", script.selector)
         assert small == ScriptResult(0, small.out, "")
         assert f"{one.node}: requested layout small\n" in small.out
-        assert f"{other.node}: layout applied\n" in small.out
+        assert f"{other.node}: layout applied, and the kubelet offers every device\n" in small.out
         for env in two:
-            await offers(env, small=28)
+            found = await env.api.get(kinds.NODES, env.node)
+            assert found.status.allocatable[SMALL] == "28", "complete when the script returns"
 
         versions = [env.shown().metadata.annotations for env in two]
         again = await script.run("small", "--selector", script.selector)
@@ -176,6 +178,38 @@ async def test_a_timeout_is_reported_with_what_the_node_waits_for(script, two):
     assert ended.code == 1
     assert f"{slow.node}: not applied within 1 s: card" in ended.err
     assert f"{silent.node}: no reaction within 1 s; is `croupier node` running there?" in ended.err
+
+
+async def says(env: AgentEnv, text: str, **allocatable: str) -> None:
+    """The agent has applied the layout; the kubelet offers these devices."""
+    made = {
+        gpu_labels.MIG_HASH: hashlib.sha256(text.encode()).hexdigest()[:16],
+        gpu_labels.MIG_STATE: "success",
+    }
+    labels = {**made, f"{SMALL}.count": "28", "nvidia.com/gpu.count": "4"}
+    await env.api.patch(kinds.NODES, env.node, {"metadata": {"labels": labels}})
+    amounts = {SMALL: allocatable["small"], TWO: allocatable["two"], "cpu": "8"}
+    status = {"status": {"capacity": amounts, "allocatable": amounts}}
+    await env.api.patch(kinds.NODES, env.node, status, subresource="status")
+
+
+async def test_it_waits_until_the_kubelet_offers_every_device(script, two):
+    one, _ = two
+    await script.run("small", one.node, "--no-wait")
+    text = (await one.api.get(kinds.NODES, one.node)).metadata.annotations["run.ai/mig.config"]
+    await says(one, text, small="21", two="8")
+
+    partly = await script.run("small", one.node, "--timeout", "1")
+    assert partly.code == 1
+    (line,) = partly.err.splitlines()
+    assert line.startswith(f"{one.node}: applied, but after 1 s the kubelet offers only ")
+    assert {f"{SMALL} 21 of 28", f"{TWO} 8 of 0"} == set(line.partition(" only ")[2].split(", "))
+
+    running_script = asyncio.create_task(script.run("small", one.node))
+    await says(one, text, small="28", two="0")
+    complete = await running_script
+    assert (complete.code, complete.err) == (0, "")
+    assert f"{one.node}: layout applied, and the kubelet offers every device\n" in complete.out
 
 
 WRONG = {
