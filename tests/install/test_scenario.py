@@ -58,6 +58,11 @@ NOT_COVERED_HERE = {
         for slot in range(usage_records.SLOTS)
         for verb in ("get", "update")
     },
+    (
+        "in memory",
+        WEBHOOK,
+        "patch validatingadmissionpolicybindings.admissionregistration.k8s.io croupier-require-mark",
+    ): ("tests/install/chart_options.py", "_mark_required(env)"),
 }
 """By phase and account: permissions that the scenario does not use, and the test that covers them."""
 
