@@ -87,6 +87,12 @@ class NvmlEnv:
         finally:
             os.close(lock)
 
+    def value(self, card: int, key: str) -> str:
+        """A value of a card, such as `mode`."""
+        lines = self.says()
+        begin = [number for number, line in enumerate(lines) if line == "card"][card]
+        return next(line for line in lines[begin:] if line.split(" ")[0] == key).partition(" ")[2]
+
     def set(self, card: int, key: str, value: str) -> None:
         """Replace a value of a card, such as `lost` or `temperature`."""
         with self._changing() as lines:
@@ -141,6 +147,7 @@ def _card(number: int, model: CardModel) -> list[str]:
         "lost 0",
         "temperature 34 90",
         "ecc 0 0",
+        "mode 0",
         *(_profile(kind, len(model.kinds) == 3) for kind in model.kinds),
     ]
 

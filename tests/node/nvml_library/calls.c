@@ -204,6 +204,19 @@ int nvmlDeviceGetUtilizationRates(struct handle *device, struct utilization *rat
     return leave(card->mig_now ? NOT_SUPPORTED : SUCCESS, 0); /* as a real one in MIG mode */
 }
 
+int nvmlDeviceGetComputeMode(struct handle *device, unsigned *mode) {
+    ENTER_CARD("nvmlDeviceGetComputeMode", device, card);
+    *mode = card->mode;
+    return leave(SUCCESS, 0);
+}
+
+int nvmlDeviceSetComputeMode(struct handle *device, unsigned mode) {
+    ENTER_CARD("nvmlDeviceSetComputeMode", device, card);
+    if (mode > 3) return leave(INVALID_ARGUMENT, 0);
+    card->mode = mode;
+    return leave(SUCCESS, 1);
+}
+
 int nvmlDeviceGetSupportedEventTypes(struct handle *device, unsigned long long *types) {
     ENTER_CARD("nvmlDeviceGetSupportedEventTypes", device, card);
     *types = card->pci ? XID_EVENT : 0;

@@ -43,6 +43,7 @@ static void read_card(struct card *card, const char *key, const char *rest) {
         sscanf(rest, "%u %u %u %u", &card->mig_capable, &card->mig_now, &card->mig_pending, &card->needs_reset);
     else if (!strcmp(key, "lost")) sscanf(rest, "%u", &card->lost);
     else if (!strcmp(key, "temperature")) sscanf(rest, "%u %u", &card->temperature, &card->slowdown);
+    else if (!strcmp(key, "mode")) sscanf(rest, "%u", &card->mode);
     else if (!strcmp(key, "ecc")) sscanf(rest, "%llu %u", &card->ecc, &card->remap_failed);
     else if (!strcmp(key, "profile") && card->profile_count < MOST_PROFILES) read_profile(card, rest);
     else if (!strcmp(key, "process") && card->process_count < MOST_PROCESSES) {
@@ -91,6 +92,7 @@ static void write_card(FILE *file, const struct card *card) {
     fprintf(file, "mig %u %u %u %u\nlost %u\ntemperature %u %u\necc %llu %u\n", card->mig_capable,
             card->mig_now, card->mig_pending, card->needs_reset, card->lost, card->temperature, card->slowdown,
             card->ecc, card->remap_failed);
+    fprintf(file, "mode %u\n", card->mode);
     for (n = 0; n < card->profile_count; n++) {
         const struct profile *p = &card->profiles[n];
         fprintf(file, "profile %u %u %u %u %u %u %u %u %u %u %llu %u ", p->number, p->id, p->slices, p->most,

@@ -33,7 +33,7 @@ struct compute_instance { unsigned gpu_instance, id, profile, size; char uuid[96
 struct card {
     char name[96], uuid[96], bus[32];
     unsigned pci, compute_major, compute_minor, minor, mig_capable, mig_now, mig_pending, needs_reset, lost;
-    unsigned temperature, slowdown, remap_failed;
+    unsigned temperature, slowdown, remap_failed, mode;
     unsigned long long memory, ecc;
     struct profile profiles[MOST_PROFILES];
     struct gpu_instance gpu_instances[MOST_INSTANCES];

@@ -8,6 +8,7 @@ import msgspec
 from croupier.api.gpu.device import DRAIN, IGNORE, INDEX_LABEL, OCCUPIED, OCCUPIED_REASONS, GPUDevice
 from croupier.api.gpu.node import INCOMPLETE, GPUNodeInventory
 from croupier.api.gpu.pool import (
+    DEFAULT_ENFORCEMENT,
     DEFAULT_SLICES,
     DeviceFilter,
     GPUPool,
@@ -155,6 +156,7 @@ def sharing(allocation: PoolAllocation) -> Sharing:
         profile=allocation.mig_profile or "",
         layout=tuple(sorted((line.profile, line.count) for line in allocation.mig_layout or ())),
         slices=slices if allocation.mode == "TimeSlice" else 0,
+        enforcement=(allocation.enforcement or DEFAULT_ENFORCEMENT) if allocation.mode == "MPS" else None,
     )
 
 
@@ -168,6 +170,7 @@ def allocation_for(shared: Sharing, like: PoolAllocation) -> PoolAllocation:
         mig_profile=shared.profile or None,
         mig_layout=layout or None,
         time_slice=TimeSlice(max_slices_per_device=shared.slices) if shared.slices else None,
+        enforcement=shared.enforcement,
         max_devices_per_node=like.max_devices_per_node,
         rollout=like.rollout,
     )

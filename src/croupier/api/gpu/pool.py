@@ -8,6 +8,7 @@ from croupier.api.gpu.device import Count, InventoryID, Text
 from croupier.api.meta import DNS_LABEL, DNS_NAME, Conditions, Labels, LabelSelector, MIGProfile, ObjectMeta
 from croupier.api.wire import ATOMIC_MAP, INT32, Rule, Wire, cel_map, cel_rules, matches, rule
 from croupier.core.cards.lifecycle import CardState
+from croupier.core.model.enforcement import Enforcement
 from croupier.core.model.sharing import PoolMode
 from croupier.core.pods.request_parser import POOL
 from croupier.core.pools.idle import IdleAction
@@ -15,6 +16,8 @@ from croupier.core.pools.idle import IdleAction
 POOL_FINALIZER: Final = "gpupool-controller.deckhouse.io/finalizer"
 CONFIRMED: Final = "gpu.deckhouse.io/confirmed"
 DEFAULT_SLICES: Final = 8
+DEFAULT_ENFORCEMENT: Final[Enforcement] = "MPS"
+"""The enforcement of a pool in mode MPS that does not choose one."""
 
 Unit: TypeAlias = Literal["Card", "MIG", "TimeSlice", "Percent"]
 
@@ -121,6 +124,10 @@ class PoolAllocation(Wire, frozen=True, kw_only=True):
             "migProfile and migLayout belong to mode MIG",
         ),
         rule("self.mode == 'TimeSlice' || !has(self.timeSlice)", "timeSlice belongs to mode TimeSlice"),
+        rule(
+            "self.mode == 'MPS' || !has(self.enforcement) || self.enforcement == 'None'",
+            "enforcement MPS and HAMiCore belong to mode MPS, whose cards are shared by percent",
+        ),
     )
 
     mode: PoolMode
@@ -144,6 +151,8 @@ class PoolAllocation(Wire, frozen=True, kw_only=True):
     """In mode MIG: partition every card into exactly these MIG devices."""
     time_slice: TimeSlice | None = None
     """In mode TimeSlice: options for sharing cards by time slicing."""
+    enforcement: Enforcement | None = None
+    """In mode MPS: what limits a container to its share. MPS (the default), HAMiCore, or None (nothing)."""
     max_devices_per_node: Annotated[int, Meta(ge=1, le=64), INT32] | None = None
     """The largest number of cards of one node that may join the pool. No limit if unset."""
     rollout: Literal["WholePool", "PerCard"] = "WholePool"

@@ -11,22 +11,29 @@ from typing import Literal, TypeAlias
 
 from croupier.core.model import mig
 from croupier.core.model.card import CardMode
+from croupier.core.model.enforcement import Enforcement
 
 PoolMode: TypeAlias = Literal["Exclusive", "MIG", "TimeSlice", "MPS"]
 
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """`profile` or `layout` is set in mode MIG, `slices` in mode TimeSlice. The layout is sorted."""
+    """`profile` or `layout` is set in mode MIG, `slices` in mode TimeSlice, `enforcement` in mode MPS.
+
+    The layout is sorted.
+    """
 
     mode: PoolMode
     profile: str = ""
     layout: tuple[tuple[str, int], ...] = ()
     slices: int = 0
+    enforcement: Enforcement | None = None
 
     def __str__(self) -> str:
         if self.mode == "MIG":
             return f"MIG {self.profile or mig.layout_text(mig.canonical(self.layout))}"
+        if self.enforcement in ("HAMiCore", "None"):
+            return f"{self.mode} with enforcement {self.enforcement}"
         return f"TimeSlice with {self.slices} slices" if self.mode == "TimeSlice" else self.mode
 
 

@@ -26,6 +26,15 @@ THREADS: Final = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 MEMORY: Final = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
 CARDS: Final = "CROUPIER_CARDS"
 POOL: Final = "CROUPIER_POOL"
+HAMI_MEMORY: Final = "CUDA_DEVICE_MEMORY_LIMIT"
+HAMI_THREADS: Final = "CUDA_DEVICE_SM_LIMIT"
+HAMI_CACHE: Final = "CUDA_DEVICE_MEMORY_SHARED_CACHE"
+HAMI_CACHE_FILE: Final = "/tmp/croupier-vgpu.cache"  # noqa: S108  # inside the container, which owns its /tmp
+"""The file in which the processes of one container count their memory."""
+SEVERAL_DAEMONS: Final = (
+    "a CUDA program can use only one MPS daemon, and each card has its own, so a container cannot have shares"
+    " of several cards; request a share of one card, or whole cards, or use a pool with enforcement HAMiCore"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +286,8 @@ def allocate(
     )
     if not kept and (mixed := _mixed(given, ids)) is not None:
         return mixed
+    if (split := _split_client(given, ids, scene.cards)) is not None:
+        return split
     others = _others(scene, pod, promises=pod is not None and not kept)
     for name in kubelet_assignments.conflicts(given, others, scene.cards):
         return Refusal(f"pod {name} has the card or was granted it", ", ".join(part.card for part in given))
@@ -294,6 +305,8 @@ def _unavailable(resource: str, ids: Iterable[str], scene: AllocationInputs) -> 
             return Refusal("the card is being repartitioned", device)
         if device not in listed:
             return Refusal(f"the card no longer serves {resource}", device)
+        if not listed[device] and card.gpu.health.healthy and card.enforcement is not None:
+            return Refusal(card.enforcement.message or "the card is not ready", device)
         if not listed[device]:
             return Refusal("the card is not healthy", device)
     return None
@@ -307,6 +320,18 @@ def _mixed(given: Grant, ids: Iterable[str]) -> Refusal | None:
         return None
     sentence = "the kubelet mixed units of several cards; a share must be of one card, or equal on every card"
     return Refusal(sentence, ", ".join(f"{part.share} % of {part.card}" for part in given))
+
+
+def _split_client(given: Grant, ids: Iterable[str], cards: Mapping[str, NodeCard]) -> Refusal | None:
+    """A CUDA program is the client of one MPS daemon, and every card has its own."""
+    if len(given) < 2 or not all(plugin_devices.parse_unit(device).is_percent for device in ids):
+        return None
+    owned = [
+        part.card for part in given if (kind := cards[part.card].enforcement) is not None and kind.by_mps
+    ]
+    if not owned:
+        return None
+    return Refusal(SEVERAL_DAEMONS, ", ".join(owned))
 
 
 def _container_allocation(ids: Collection[str], cards: Mapping[str, NodeCard]) -> ContainerAllocation:
@@ -323,7 +348,7 @@ def _container_allocation(ids: Collection[str], cards: Mapping[str, NodeCard]) -
         env[POOL] = ",".join(sorted(pools))
     shares = Counter(unit.card for unit in units if unit.is_percent)
     if shares:
-        env |= dict(_limits([(cards[unit.card], shares[unit.card]) for unit in visible]))
+        env |= _limits([(cards[unit.card], shares[unit.card]) for unit in visible])
     return ContainerAllocation(env, tuple(visible))
 
 
@@ -331,10 +356,17 @@ def _uuid(part: plugin_devices.DeviceUnit, card: NodeCard) -> str:
     return next((slot.uuid for slot in card.gpu.slots if slot.id == part.part), card.gpu.uuid)
 
 
-def _limits(shares: list[tuple[NodeCard, int]]) -> Iterator[tuple[str, str]]:
-    """MPS takes one percentage for all cards: the smallest. Memory limits are by card number."""
-    yield THREADS, str(min(percent for _, percent in shares))
-    limits = (card.gpu.memory_mib * percent // WHOLE_CARD for card, percent in shares)
-    known = [f"{number}={mib}M" for number, mib in enumerate(limits) if mib]
-    if known:
-        yield MEMORY, ",".join(known)
+def _limits(shares: list[tuple[NodeCard, int]]) -> dict[str, str]:
+    """The variables that limit a container, by the enforcement of its cards; without a pool it is MPS."""
+    pool = shares[0][0].pool
+    enforcement = pool.sharing.enforcement if pool is not None else "MPS"
+    threads = str(min(percent for _, percent in shares))
+    limits = [card.gpu.memory_mib * percent // WHOLE_CARD for card, percent in shares]
+    if enforcement == "None":
+        return {}
+    if enforcement == "HAMiCore":
+        memory = {f"{HAMI_MEMORY}_{number}": f"{mib}m" for number, mib in enumerate(limits) if mib}
+        return {HAMI_THREADS: threads, HAMI_CACHE: HAMI_CACHE_FILE, **memory}
+    # MPS takes one percentage for all cards: the smallest. Memory limits are by card number.
+    known = ",".join(f"{number}={mib}M" for number, mib in enumerate(limits) if mib)
+    return {THREADS: threads, **({MEMORY: known} if known else {})}

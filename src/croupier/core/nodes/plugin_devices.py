@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Final
 
 from croupier.core.model.card_request import WHOLE_CARD
+from croupier.core.model.enforcement import CardEnforcement
 from croupier.core.model.gpu_card import GpuCard
 from croupier.core.model.mig import MigDevice
 from croupier.core.model.sharing import Sharing
@@ -42,6 +43,8 @@ class NodeCard:
     changing: bool = False
     """The card is being repartitioned, or is about to be: nothing of it may be allocated."""
     pool: PoolMembership | None = None
+    enforcement: CardEnforcement | None = None
+    """What enforces shares of the card. None for a card that is not shared."""
     kept: frozenset[str] | None = None
     """If set, only these devices may be allocated: those of current pods; the card accepts no new pods."""
 
@@ -53,6 +56,16 @@ class NodeCard:
     @property
     def time_sliced(self) -> bool:
         return self.pool is not None and self.pool.sharing.mode == "TimeSlice"
+
+    def usable(self, device: str) -> bool:
+        """Whether the device can be allocated. The enforcement of shares may withhold it."""
+        if not self.gpu.health.healthy or (self.kept is not None and device not in self.kept):
+            return False
+        if self.enforcement is None:
+            return True
+        if parse_unit(device).is_percent:
+            return self.enforcement.ready
+        return self.pool is None or not self.enforcement.owned  # without a pool, Allocate waits for the end
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +127,7 @@ def served_resources(cards: Iterable[NodeCard], before: Collection[str] = ()) ->
     for card in listed:
         if not card.changing:
             for resource, device in _devices(card):
-                healthy = card.gpu.health.healthy and (card.kept is None or device in card.kept)
-                resources.setdefault(resource, []).append(PluginDevice(device, healthy))
+                resources.setdefault(resource, []).append(PluginDevice(device, card.usable(device)))
     return ServedResources(
         {name: tuple(resources[name]) for name in sorted(resources)}, {card.id: card for card in listed}
     )

@@ -17,6 +17,7 @@ from croupier.core.cards import card_health
 from croupier.core.cards.card_health import XID_HOLD_SECONDS, HealthReadings, is_critical
 from croupier.core.model.gpu_card import GpuCard
 from croupier.core.model.mig import MigPlacement, MigProfile
+from croupier.core.nodes.mps_daemon import ComputeMode
 from croupier.kube.client.clock import Clock
 from croupier.node.cards import nvml_card, nvml_edits, nvml_mig, nvml_processes, nvml_runtime
 from croupier.node.cards import nvml_driver as driver
@@ -35,6 +36,13 @@ from croupier.node.cards.process_owner import owner
 CALL_TIMEOUT: Final = 60.0
 """The timeout of one NVML call in seconds."""
 
+COMPUTE_MODES: Final[tuple[ComputeMode, ...]] = (
+    "Default",
+    "ExclusiveThread",
+    "Prohibited",
+    "ExclusiveProcess",
+)
+"""By NVML's number."""
 _ROOT: Final = Path("/")
 _POLL_INTERVAL: Final = 0.5
 
@@ -100,6 +108,12 @@ class NvmlCards:
 
     async def destroy(self, address: str, uuid: str) -> None:
         await self._call(partial(self._do, nvml_mig.destroy, address, uuid))
+
+    async def compute_mode(self, address: str) -> ComputeMode:
+        return await self._call(partial(self._compute_mode, address))
+
+    async def set_compute_mode(self, address: str, mode: ComputeMode) -> None:
+        await self._call(partial(self._set_compute_mode, address, mode))
 
     def container_edits(self, held: Sequence[HeldDevice]) -> ContainerEdits:
         cards = {device.card.address for device in held}
@@ -224,3 +238,14 @@ class NvmlCards:
     def _enable(self, address: str, on: bool) -> None:
         self._xids.stop_watching()
         self._do(lambda handle, kinds, wanted: nvml_mig.set_mode(handle, kinds, on=wanted), address, on)
+
+    def _compute_mode(self, address: str) -> ComputeMode:
+        self._start()
+        handle = pynvml.nvmlDeviceGetHandleByPciBusId(address)
+        number = driver.query(pynvml.nvmlDeviceGetComputeMode, handle)
+        return COMPUTE_MODES[number] if number is not None else ""
+
+    def _set_compute_mode(self, address: str, mode: ComputeMode) -> None:
+        self._start()
+        handle = pynvml.nvmlDeviceGetHandleByPciBusId(address)
+        pynvml.nvmlDeviceSetComputeMode(handle, COMPUTE_MODES.index(mode))
