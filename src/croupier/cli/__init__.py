@@ -25,6 +25,7 @@ from croupier.cli import (
     ledger,
     manager,
     market,
+    mps,
     node,
     pools,
     reservations,
@@ -66,6 +67,7 @@ app.command("ui", rich_help_panel="Allocation")(ui.ui)
 app.command("manager", rich_help_panel="Processes")(manager.manager)
 app.command("extender", rich_help_panel="Processes")(extender.extender)
 app.command("node", rich_help_panel="Processes")(node.node)
+app.command("mps", rich_help_panel="Processes")(mps.mps)
 app.command("webhook", rich_help_panel="Processes")(webhook.webhook)
 app.command("webhook-config", rich_help_panel="Processes")(webhook_config.webhook_config)
 app.command("scheduler-config", rich_help_panel="Processes")(scheduler_config.scheduler_config)

@@ -52,6 +52,26 @@ def node(
     nvml: Annotated[
         str | None, typer.Option(metavar="FILE", help="The driver's library; default libnvidia-ml.so.1.")
     ] = None,
+    mps: Annotated[
+        Path,
+        typer.Option(metavar="DIR", help="Directory of MPS daemons, shared with `croupier mps` on the node."),
+    ] = Path("/run/croupier/mps"),
+    mps_control: Annotated[
+        str, typer.Option(metavar="FILE", help="The driver's program for MPS commands.")
+    ] = "nvidia-cuda-mps-control",
+    static_partitions: Annotated[
+        bool,
+        typer.Option(
+            "--static-partitions/--no-static-partitions",
+            help="Use static partitions of MPS where the driver has them (CUDA 13.1 and later).",
+        ),
+    ] = True,
+    hami_core: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="The node's directory with libvgpu.so and ld.so.preload of HAMi-core."
+        ),
+    ] = None,
     every: Annotated[float, typer.Option(metavar="SECONDS", help="Interval between card checks.")] = 3.0,
     heartbeat: Annotated[float, typer.Option(metavar="SECONDS", help="Interval between heartbeats.")] = 10.0,
     recut_deadline: Annotated[
@@ -94,6 +114,10 @@ def node(
         faults=faults,
         cdi=_cdi_folder(cdi, source, fleet),
         library=nvml,
+        mps=mps,
+        mps_program=mps_control,
+        static_partitions=static_partitions,
+        hami_core=_absolute("--hami-core", hami_core),
         every=every,
         beat=heartbeat,
         deadline=recut_deadline,
@@ -126,6 +150,12 @@ def _cdi_folder(folder: Path | None, source: str, fleet: str | None) -> Path | N
             "cards (nvidia-ctk cdi generate), and a fleet has no container runtime."
         )
     return folder
+
+
+def _absolute(option: str, path: Path | None) -> Path | None:
+    if path is not None and not path.is_absolute():
+        terminal.usage_error(f"{option} {path}: must be an absolute path on the node.")
+    return path
 
 
 def _check(wish: "NodeProcessOptions") -> None:

@@ -37,6 +37,10 @@ from croupier.node.cards.nvml import NvmlCards
 from croupier.node.cards.simulated import SimulatedCards, SimulatedFiles
 from croupier.node.kubelet.allocation_mismatch import MismatchMetrics, MismatchRepair
 from croupier.node.kubelet.kubelet_serving import KubeletServing
+from croupier.node.mps.mps_control import PROGRAM, MpsControl
+from croupier.node.mps.mps_daemons import MpsDaemons
+from croupier.node.mps.mps_folder import DEFAULT_FOLDER, MpsFolder
+from croupier.node.mps.share_enforcer import HamiCore, ShareEnforcement, ShareEnforcer, SimulatedEnforcement
 from croupier.node.node_informers import NodeInformers, PoolConfigMaps
 from croupier.wiring.process_context import (
     BOUND_PODS,
@@ -75,6 +79,13 @@ class NodeProcessOptions:
     """The folder in which the container runtime reads CDI specifications, for simulated cards."""
     library: str | None = None
     """The path of the NVML library, if it is not found by its name."""
+    mps: Path = DEFAULT_FOLDER
+    """The folder of the MPS daemons, at the same path in all containers and on the node."""
+    mps_program: str = PROGRAM
+    static_partitions: bool = True
+    """Use static partitions of MPS where the driver has them."""
+    hami_core: Path | None = None
+    """The folder on the node with the files of HAMi-core."""
     every: float = 3.0
     beat: float = 10.0
     deadline: float = DEADLINE
@@ -109,14 +120,15 @@ def _single_node(
         PoolConfigMaps(maps),
     )
     cards = _cards(options, window)
-    serving = KubeletServing(window, cards, options.kubelet, options.clock)
+    enforcement = _enforcement(options, cards)
+    serving = KubeletServing(window, cards, options.kubelet, enforcement, options.clock)
     metrics = NodeAgentMetrics(context.metrics.registry)
     mismatches = MismatchMetrics(context.metrics.registry)
     check = MismatchRepair(window, context.api, recorder, clock=options.clock, metrics=mismatches)
     believed = frozenset((context.settings.namespace, *TRUSTED_NAMESPACES))
     monitor = DcgmExporter(lambda: pods, options.clock, trusted_namespaces=believed, every=options.beat)
     parts = NodeAgentParts(
-        window, cards, serving, _repartitioner(options, cards, name), recorder, check, monitor
+        window, cards, serving, _repartitioner(options, cards, name), recorder, enforcement, check, monitor
     )
 
     async def look_after(ending: asyncio.Event) -> None:
@@ -135,8 +147,10 @@ def _single_node(
         if context.live_settings.off:  # without a plugin a pod would start without its card
             await serving.serve(ServedResources(), {})
 
-    plugins = Component("device plugins", serving.run)
-    return [*caches.components(), plugins, _component(context, caches, look_after)]
+    plugins = [Component("device plugins", serving.run)]
+    if isinstance(enforcement, ShareEnforcer):
+        plugins.append(Component("MPS daemons", enforcement.run))
+    return [*caches.components(), *plugins, _component(context, caches, look_after)]
 
 
 def _is_relevant(change: ObjectChange[Node]) -> bool:
@@ -207,6 +221,16 @@ def _cards(options: NodeProcessOptions, informers: NodeInformers) -> CardDriver:
     )
     files = SimulatedFiles(state, options.faults, options.cdi)
     return SimulatedCards(informers.name, plan, clock=options.clock, files=files)
+
+
+def _enforcement(options: NodeProcessOptions, cards: CardDriver) -> ShareEnforcement:
+    """Real cards have MPS daemons; of simulated cards nothing is enforced."""
+    if not isinstance(cards, NvmlCards):
+        return SimulatedEnforcement()
+    clock, hami = options.clock, options.hami_core
+    seen_at = options.host / hami.relative_to("/") if hami is not None else None
+    daemons = MpsDaemons(MpsFolder(options.mps), MpsControl(options.mps_program), cards, clock)
+    return ShareEnforcer(daemons, HamiCore(hami, seen_at), clock, static=options.static_partitions)
 
 
 def _cards_from_labels(informers: NodeInformers) -> str:

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from croupier.api.gpu.device import DevicePartitioning, MIGType
+from croupier.api.gpu.device import DeviceEnforcement, DevicePartitioning, MIGType
 from croupier.api.heartbeat import MAX_REPORT_BYTES, ReportLease
 from croupier.api.wire import Wire
 
@@ -66,6 +66,8 @@ class CardReport(Wire, frozen=True, kw_only=True):
     """Since when no holder has used the card. None if it is used or has no holders."""
     strangers: tuple[str, ...] = ()
     """Who uses the card without holding it: `namespace/name/UID` of a pod, or a process."""
+    enforcement: DeviceEnforcement | None = None
+    """What enforces shares of the card. None for a card that is not shared."""
 
 
 class AgentReport(Wire, frozen=True, kw_only=True):

@@ -90,8 +90,15 @@ def withheld(device: GPUDevice) -> str:
         return "its MIG mode is enabled and it has no MIG devices"
     serves, assigned = device.pool_name, annotations.get(ASSIGNMENT, "")
     if assigned == serves:
-        return ""
+        return _unenforced(device)
     return f"it is leaving pool {serves}" if serves else f"it is joining pool {assigned}"
+
+
+def _unenforced(device: GPUDevice) -> str:
+    """A card without a pool can be used as a whole, so there only the node's agent withholds shares."""
+    state = device.status.enforcement
+    withheld = device.pool_name and state is not None and not state.ready
+    return "its shares cannot be enforced now" if withheld else ""
 
 
 def _slots(cut: DevicePartitioning) -> tuple[MigSlot, ...]:

@@ -7,8 +7,16 @@ import msgspec
 from msgspec.structs import replace
 
 from croupier.api.gpu.agent_report import CardReport, ReportedHealth
-from croupier.api.gpu.device import DevicePartition, DevicePartitioning, MIGEngines, MIGPartition, MIGType
+from croupier.api.gpu.device import (
+    DeviceEnforcement,
+    DevicePartition,
+    DevicePartitioning,
+    MIGEngines,
+    MIGPartition,
+    MIGType,
+)
 from croupier.core.model import mig
+from croupier.core.model.enforcement import CardEnforcement
 from croupier.core.model.gpu_card import CardHealth, GpuCard
 from croupier.core.model.mig import MigProfile
 from croupier.core.nodes.layout_plan import LayoutStep
@@ -18,14 +26,21 @@ MAX_MESSAGE: Final = 1024
 _MAX_METRICS: Final = 32
 
 
-def card_report(card: GpuCard, step: LayoutStep, clean: int) -> CardReport:
+def card_report(
+    card: GpuCard, step: LayoutStep, clean: int, enforcement: CardEnforcement | None = None
+) -> CardReport:
     """`clean` is the number of consecutive heartbeats without a fault."""
     return replace(
         msgspec.convert(card, CardReport, from_attributes=True),
         types=mig_types(card.kinds),
         cut=partitioning(card, step),
         health=health(card.health, clean),
+        enforcement=enforced(enforcement) if enforcement is not None else None,
     )
+
+
+def enforced(by: CardEnforcement) -> DeviceEnforcement:
+    return DeviceEnforcement(by=by.by, ready=by.ready, message=by.message[:MAX_MESSAGE])
 
 
 def gpu_card(report: CardReport) -> GpuCard:

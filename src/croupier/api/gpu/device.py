@@ -9,6 +9,7 @@ from croupier.api.meta import Conditions, MIGProfile, NodeName, ObjectMeta
 from croupier.api.wire import ATOMIC_MAP, INT32, INT64, Rule, Wire, cel_map, matches, rule
 from croupier.core.cards.features import MigStrategy
 from croupier.core.cards.lifecycle import STATES, CardPhase, CardState
+from croupier.core.model.enforcement import Enforcer
 from croupier.core.nodes.layout_plan import LayoutStepState
 
 IGNORE: Final = "gpu.deckhouse.io/ignore"
@@ -225,6 +226,17 @@ class DevicePartitioning(Wire, frozen=True, kw_only=True):
     """A human-readable explanation of why the requested partitioning is not applied."""
 
 
+class DeviceEnforcement(Wire, frozen=True, kw_only=True):
+    """What keeps a container within its share of the card."""
+
+    by: Enforcer
+    """MIG (hardware), MPSDaemon, MPSClient, HAMiCore (a library), or None: nothing enforces shares."""
+    ready: bool = True
+    """Whether shares of the card can be allocated now."""
+    message: Annotated[str, Meta(max_length=1024)] = ""
+    """A human-readable explanation: what is enforced, or why shares are withheld."""
+
+
 _STATE_OF_THIS_PHASE: Final = f"{cel_map(STATES)}[self.phase]"
 
 
@@ -267,6 +279,8 @@ class GPUDeviceStatus(Wire, frozen=True, kw_only=True):
     """Since when no holder of the card has run a process on it. Unset while it is used or has no holders."""
     strangers: Annotated[tuple[Annotated[str, Meta(max_length=600)], ...], Meta(max_length=8)] = ()
     """Pods (namespace/name/UID) and processes that use the card without holding it."""
+    enforcement: Annotated[DeviceEnforcement, ATOMIC_MAP] | None = None
+    """What enforces shares of the card. Unset if the card is not shared or the agent does not report it."""
     conditions: Conditions = ()
     """Conditions of the card: ReadyForPooling, ManagedDisabled, Ignored, Faulted, Occupied, Vanished."""
 

@@ -113,6 +113,7 @@ def card_status(
         cut=was.cut,
         idle_since=was.idle_since,
         strangers=was.strangers,
+        enforcement=was.enforcement,
     )
     if line is not None:
         health = cards.merge_health(was.health, line.health, now)
@@ -123,6 +124,7 @@ def card_status(
             cut=cards.merge_partitioning(was.cut, line.cut),
             idle_since=line.idle_since,
             strangers=line.strangers,
+            enforcement=line.enforcement,
         )
     if was.hardware is None or naming.is_indexed(placed.id):
         return replace(status, hardware=cards.hardware_from_labels(placed.card, found))
@@ -147,6 +149,7 @@ def current_card_status(found: GPUDevice) -> GPUDeviceStatus:
         cut=status.cut,
         idle_since=status.idle_since,
         strangers=status.strangers,
+        enforcement=status.enforcement,
         conditions=conditions.select({VANISHED}, status.conditions),
     )
 

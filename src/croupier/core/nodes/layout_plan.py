@@ -81,10 +81,12 @@ class ChangeBlockers:
     """Pods on the node that have a part of the card."""
     assignments_unknown: bool = False
     """The assignments of the kubelet are unknown."""
+    daemon: bool = False
+    """An MPS daemon owns the card. It ends when no pod uses shares of the card."""
 
     @property
     def free(self) -> bool:
-        if self.holders or self.assignments_unknown:
+        if self.holders or self.assignments_unknown or self.daemon:
             return False
         return self.withdrawn is None or (self.withdrawn and self.acknowledged)
 
@@ -201,6 +203,8 @@ def _waiting(card: GpuCard, target: LayoutTarget, blockers: ChangeBlockers, *, d
         return f"{what}; waiting for {named(blockers.holders, _MAX_NAMED)}"
     if blockers.assignments_unknown:
         return f"{what}; waiting for the device assignments of the kubelet"
+    if blockers.daemon:
+        return f"{what}; waiting for the end of its MPS daemon"
     return f"{what}; waiting for the ledger to withdraw the card"
 
 

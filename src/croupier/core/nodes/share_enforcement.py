@@ -43,13 +43,12 @@ def by_mode(card: NodeCard, hami_trouble: str) -> CardEnforcement | None:
     return replace(HAMI_CORE, ready=False, failed=True, message=hami_trouble) if hami_trouble else HAMI_CORE
 
 
-def with_daemon(card: NodeCard, decision: DaemonDecision, *, static: bool) -> CardEnforcement:
-    """For cards whose shares an MPS daemon enforces, or that still have one.
+def with_daemon(card: NodeCard, decision: DaemonDecision, *, static: bool, owned: bool) -> CardEnforcement:
+    """For cards whose shares an MPS daemon enforces, or that still have one (`owned`).
 
     The daemon of a card without a pool starts with the first share, so shares are offered before.
     """
     on_demand = card.pool is None
-    owned = not isinstance(decision, Off)
     state = replace(MPS_DAEMON if static else MPS_CLIENT, owned=owned)
     match decision:
         case Withhold(reason=reason, failed=failed):

@@ -16,17 +16,19 @@ from typing import Any, Final, Protocol
 import structlog
 from prometheus_client import CollectorRegistry
 
+from croupier.api import convert_pod
 from croupier.api.gpu import convert_report
 from croupier.api.gpu.agent_report import READY_HEARTBEATS, AgentReport
 from croupier.api.kinds import NODES
 from croupier.core.cards.card_health import CarriedFault
 from croupier.core.model import card_name as naming
 from croupier.core.model import mig
+from croupier.core.model.enforcement import CardEnforcement
 from croupier.core.model.gpu_card import GpuCard
 from croupier.core.nodes import layout_plan as node_plan
 from croupier.core.nodes import plugin_devices
 from croupier.core.nodes.bootstrap import DCGM
-from croupier.core.nodes.kubelet_assignments import KubeletAssignment
+from croupier.core.nodes.kubelet_assignments import BoundPod, KubeletAssignment
 from croupier.core.nodes.layout_plan import CardHistory, LayoutStep
 from croupier.core.nodes.node_conditions import DevicePluginState
 from croupier.core.nodes.plugin_devices import NodeCard, ServedResources
@@ -47,6 +49,7 @@ from croupier.node.cards import dcgm_exporter
 from croupier.node.cards.card_driver import CardDriver, CardError, DriverSnapshot
 from croupier.node.cards.dcgm_exporter import DcgmExporter
 from croupier.node.kubelet.allocation_mismatch import MismatchRepair
+from croupier.node.mps.share_enforcer import ShareEnforcement, SimulatedEnforcement
 from croupier.node.node_informers import NodeInformers
 
 WRITE_TIMEOUT: Final = 10.0
@@ -75,6 +78,7 @@ class NodeAgentParts:
     serving: DeviceServing
     repartitioner: Repartitioner
     recorder: EventRecorder
+    enforcement: ShareEnforcement = field(default_factory=SimulatedEnforcement)
     check: MismatchRepair | None = None
     monitor: DcgmExporter | None = None
 
@@ -113,6 +117,7 @@ class NodeAgent:
         self._memory: dict[str, CardHistory] = {}
         self._users = CardUseTracker(self._node, settings.namespace)
         self._carried_faults: Mapping[str, CarriedFault] = {}
+        self._enforcement: Mapping[str, CardEnforcement | None] = {}
         self._cards: list[NodeCard] = []
         self._offer = ServedResources()
         self._repartitioning: asyncio.Task[None] | None = None
@@ -135,6 +140,7 @@ class NodeAgent:
         self._wake.set()
 
     async def run(self, stop: asyncio.Event) -> None:
+        self._parts.enforcement.watch(self.wake)
         try:
             await self._begin(stop)
             while not stop.is_set():
@@ -186,6 +192,7 @@ class NodeAgent:
         self._memory = {card: step.history for card, step in picture.steps.items()}
         now = self._settings.clock.now().replace(microsecond=0)
         self._users.observe(picture, await self._card_users(), self._parts.informers.pods(), now)
+        picture = self._enforced(picture)
         offer = self._offered(picture)
         async with self._turn():
             await self._parts.serving.serve(offer, picture.cards)
@@ -193,6 +200,21 @@ class NodeAgent:
         await self._publish(picture)
         await self._try_write("the check of device assignments", lambda: self._check(picture, offer))
         await self._repartition_next(picture)
+
+    def _enforced(self, picture: RoundState) -> RoundState:
+        """With what enforces shares of each card."""
+        states = self._parts.enforcement.observe(picture.shares(self._pods()))
+        for card_id, state in states.items():
+            before = self._enforcement.get(card_id)
+            if state is not None and state.failed and (before is None or before.message != state.message):
+                what = f"shares of card {picture.cards[card_id].index} ({card_id}) are withheld"
+                log.warning(what, node=self._node, why=state.message)
+                self._event("GPUSharesWithheld", f"{what}: {state.message}", warning=True)
+        self._enforcement = states
+        return replace(picture, enforcement=states)
+
+    def _pods(self) -> list[BoundPod]:
+        return [view for pod in self._parts.informers.pods() if (view := convert_pod.bound(pod)) is not None]
 
     async def _check(self, picture: RoundState, offer: ServedResources) -> None:
         self._check_in = None
@@ -219,7 +241,8 @@ class NodeAgent:
                 break
         unfinished = self._parts.repartitioner.unfinished()
         at = self._settings.clock.monotonic()
-        return RoundInputs(seen, given, self._memory, self._busy, at, unfinished)
+        owned = frozenset(card for card, state in self._enforcement.items() if state and state.owned)
+        return RoundInputs(seen, given, self._memory, self._busy, at, unfinished, owned)
 
     async def _inspected(self) -> DriverSnapshot:
         began = self._settings.clock.monotonic()
@@ -256,7 +279,15 @@ class NodeAgent:
         refused = (picture.wants.refused,) if picture.wants.refused else ()
         troubles = reporting.troubles(picture.wants.troubles, refused, service.troubles)
         sources = self._parts.cards.source, self._monitor
-        context = ReportContext(self._node, *sources, service, self._counters, troubles, self._settings.boot)
+        context = ReportContext(
+            self._node,
+            *sources,
+            service,
+            self._counters,
+            troubles,
+            self._settings.boot,
+            picture.enforcement,
+        )
         report = reporting.build_report(context, picture.seen, picture.cards, picture.steps)
         report = self._users.with_use(report, self._settings.clock.now())
         self.report, conditions = report, picture.conditions(service)

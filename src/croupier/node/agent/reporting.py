@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from croupier.api.gpu import convert_report
 from croupier.api.gpu.agent_report import AgentReport
 from croupier.core.cards import card_health
+from croupier.core.model.enforcement import CardEnforcement
 from croupier.core.model.gpu_card import CardHealth, GpuCard
 from croupier.core.nodes.layout_plan import LayoutStep
 from croupier.core.nodes.node_conditions import DevicePluginState
@@ -33,6 +34,8 @@ class ReportContext:
     troubles: tuple[str, ...] = ()
     boot: str = ""
     """The boot ID of the machine."""
+    enforcement: Mapping[str, CardEnforcement | None] = field(default_factory=dict)
+    """What enforces shares, by card."""
 
 
 def build_report(
@@ -56,7 +59,12 @@ def build_report(
         served_by_others=context.service.others,
         troubles=context.troubles,
         cards=tuple(
-            convert_report.card_report(card, steps[card_id], context.counters.clean.get(card_id, 0))
+            convert_report.card_report(
+                card,
+                steps[card_id],
+                context.counters.clean.get(card_id, 0),
+                context.enforcement.get(card_id),
+            )
             for card_id, card in cards.items()
         ),
     )

@@ -4,19 +4,21 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from croupier.core.model.condition import DesiredCondition
+from croupier.core.model.enforcement import CardEnforcement
 from croupier.core.model.gpu_card import GpuCard
 from croupier.core.model.pod_view import PodView
 from croupier.core.model.refusal import Refusal
 from croupier.core.nodes import layout_plan as node_plan
+from croupier.core.nodes import mps_daemon, plugin_devices
 from croupier.core.nodes import node_conditions as node_state
-from croupier.core.nodes import plugin_devices
-from croupier.core.nodes.kubelet_assignments import KubeletAssignment
+from croupier.core.nodes.kubelet_assignments import BoundPod, KubeletAssignment
 from croupier.core.nodes.layout_plan import CardHistory, LayoutStep, LayoutTarget, PoolLayout
 from croupier.core.nodes.node_conditions import DevicePluginState
 from croupier.core.nodes.plugin_devices import NodeCard, PoolMembership
 from croupier.node import node_informers
 from croupier.node.agent import mig_config
 from croupier.node.cards.card_driver import DriverSnapshot
+from croupier.node.mps.share_enforcer import NodeShares
 from croupier.node.node_informers import NodeInformers
 
 
@@ -54,6 +56,14 @@ class RoundState:
     """The node has no GPUDevices, so no ledger keeps new pods off a card."""
     holders: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """The pods with an allocation or with devices of each card, as `namespace/name`."""
+    enforcement: Mapping[str, CardEnforcement | None] = field(default_factory=dict)
+    """What enforces shares, by card."""
+
+    def shares(self, pods: Sequence[BoundPod]) -> NodeShares:
+        """What the enforcement of shares depends on."""
+        cards = {card.id: card for card in self.offered()}
+        uses = mps_daemon.uses(cards, self.given, pods) if self.given is not None else None
+        return NodeShares(cards, uses, self.seen.cuda, frozenset(pod.uid for pod in self.pods))
 
     def offered(self) -> list[NodeCard]:
         """The cards that device plugins serve."""
@@ -66,6 +76,7 @@ class RoundState:
             gpu=card.without_readings(),
             changing=step.state == "Changing",
             pool=None if pool is None else PoolMembership(pool.name, pool.sharing),
+            enforcement=self.enforcement.get(card_id),
             kept=self._kept(card_id) if step.state in node_informers.IN_PROGRESS else None,
         )
 
@@ -102,6 +113,8 @@ class RoundInputs:
     at: float
     unfinished: Container[str] = ()
     """The addresses of cards whose change was interrupted."""
+    owned: Container[str] = ()
+    """The cards that an MPS daemon owns."""
 
 
 def build(informers: NodeInformers, now: RoundInputs) -> RoundState:
@@ -118,7 +131,7 @@ def build(informers: NodeInformers, now: RoundInputs) -> RoundState:
             continue
         target = wants.target(card_id)
         ties = node_informers.change_blockers(card_id, target, known, holders.get(card_id, ()))
-        ties = replace(ties, assignments_unknown=now.given is None)
+        ties = replace(ties, assignments_unknown=now.given is None, daemon=card_id in now.owned)
         memory = now.history.get(card_id, CardHistory())
         memory = replace(memory, unfinished=card.address in now.unfinished)
         steps[card_id] = node_plan.step(card_id, card, target, memory, blockers=ties, now=now.at)

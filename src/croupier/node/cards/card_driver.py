@@ -70,6 +70,14 @@ class ContainerEdits:
     cdi: tuple[str, ...] = ()
     """Fully qualified CDI device names, for runtimes that support CDI."""
 
+    def with_more(self, more: "ContainerEdits") -> "ContainerEdits":
+        return ContainerEdits(
+            {**self.env, **more.env},
+            (*self.device_nodes, *more.device_nodes),
+            (*self.mounts, *more.mounts),
+            (*self.cdi, *more.cdi),
+        )
+
 
 class CardDriver(Protocol):
     """Calls may take seconds and raise CardError. `address` is always the PCI address of the card."""

@@ -9,7 +9,7 @@ kubelet has taken the devices but has not yet recorded their pod, and a List cal
 would make it forget them and allocate them twice. So List calls wait until an allocation in progress is over.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -29,6 +29,7 @@ from croupier.core.nodes.plugin_devices import DeviceUnit, ServedResources
 from croupier.kube.client.clock import Clock, SystemClock
 from croupier.node.cards.card_driver import CardError, ContainerEdits
 from croupier.node.kubelet.grpc_calls import AllocationRefused, KubeletError
+from croupier.node.mps.share_enforcer import AllocatedDevices
 
 POLL_INTERVAL: Final = 0.02
 """Seconds between two attempts to find the pod."""
@@ -56,6 +57,8 @@ class AllocatorInputs:
     """The container edits for cards or MIG devices (`part` is the id of the slot). May raise CardError."""
     pod_timeout: float = 2.0
     """Seconds to wait for a pod that the watch has not delivered yet."""
+    enforce: Callable[[AllocatedDevices], Awaitable[ContainerEdits]] | None = None
+    """The container edits that enforce shares. May take seconds, and may raise CardError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,8 @@ class Allocator:
         self._last_assignments: tuple[KubeletAssignment, ...] = ()
         """The device assignments at the last GetPreferredAllocation."""
         self._allocated_at = float("-inf")
+        self._waiting = 0
+        """The number of allocations that wait for the enforcement of a share."""
 
     def show(self, offer: ServedResources) -> None:
         """Replace the offered devices."""
@@ -100,6 +105,8 @@ class Allocator:
 
     def _busy_for(self) -> float:
         now = self._clock.monotonic()
+        if self._waiting:
+            return POLL_INTERVAL
         expiry = max((pending.at + PREFERENCE_TIMEOUT for pending in self._pending.values()), default=now)
         return (
             min(POLL_INTERVAL, expiry - now) if expiry > now else self._allocated_at + CHECKPOINT_DELAY - now
@@ -132,10 +139,23 @@ class Allocator:
             raise AllocationRefused(f"cannot allocate {resource}: {answer}")
         try:
             edits = self._inputs_source.edits(answer.parts)
+            if self._inputs_source.enforce is not None:
+                uid = meant.pod.uid if meant is not None and meant.pod is not None else ""
+                enforced = self._inputs_source.enforce(AllocatedDevices(uid, tuple(sorted(ids))))
+                edits = edits.with_more(await self._in_progress(enforced))
         except CardError as error:
             raise AllocationRefused(f"cannot allocate {resource}: {error}") from error
         self._record(resource, ids, meant)
         return AllocateResult(answer, edits)
+
+    async def _in_progress(self, work: Awaitable[ContainerEdits]) -> ContainerEdits:
+        """Device assignments are not listed while an allocation waits."""
+        self._waiting += 1
+        try:
+            return await work
+        finally:
+            self._waiting -= 1
+            self._allocated_at = self._clock.monotonic()
 
     async def _intended(
         self, resource: str, ids: Collection[str]

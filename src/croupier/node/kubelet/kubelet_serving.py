@@ -19,6 +19,7 @@ from croupier.node.kubelet.checkpoint import KubeletCheckpoint
 from croupier.node.kubelet.grpc_calls import KubeletError
 from croupier.node.kubelet.plugin_manager import PluginManager
 from croupier.node.kubelet.pod_resources import PodResources
+from croupier.node.mps.share_enforcer import ShareEnforcement
 from croupier.node.node_informers import NodeInformers
 
 log = structlog.get_logger(__name__)
@@ -27,7 +28,14 @@ log = structlog.get_logger(__name__)
 class KubeletServing:
     """`folder` is the kubelet's root directory, which contains device-plugins and pod-resources."""
 
-    def __init__(self, informers: NodeInformers, cards: CardDriver, folder: Path, clock: Clock) -> None:
+    def __init__(
+        self,
+        informers: NodeInformers,
+        cards: CardDriver,
+        folder: Path,
+        enforcement: ShareEnforcement,
+        clock: Clock,
+    ) -> None:
         self._informers = informers
         self._cards = cards
         self._seen: Mapping[str, GpuCard] = {}
@@ -36,7 +44,7 @@ class KubeletServing:
         resources = PodResources(folder / "pod-resources" / plugin_manager.KUBELET_SOCKET, clock)
         directory = folder / "device-plugins"
         account = KubeletCheckpoint(resources, directory, self._pods)
-        desk = Allocator(account, AllocatorInputs(self._pods, self._edits), clock)
+        desk = Allocator(account, AllocatorInputs(self._pods, self._edits, enforce=enforcement.edits), clock)
         chosen = plugin_manager.PluginOptions(informers.name, directory)
         self._plugins = PluginManager(chosen, desk, resources, clock)
 
