@@ -25,6 +25,7 @@ HEADERS = (
     "pool",
     "product",
     "partitions",
+    "enforced by",
     "used",
     "health",
     "idle",
@@ -152,6 +153,7 @@ def _cells(row: "CardRow", now: "datetime") -> tuple[str, ...]:
         row.pool,
         status.hardware.product if status.hardware is not None else "",
         _partitions(row.device),
+        _enforced_by(row.device),
         _used(row.held),
         _health(row.device),
         tables.age(now - status.idle_since) if status.idle_since is not None else "",
@@ -169,6 +171,12 @@ def _partitions(device: "GPUDevice") -> str:
     counts = [f"{profiles.count(profile)} × {profile}" for profile in dict.fromkeys(profiles)]
     layout = ", ".join(counts) or "whole"
     return layout if current.state == "Applied" else f"{layout} ({current.state} {current.target})"
+
+
+def _enforced_by(device: "GPUDevice") -> str:
+    """What enforces shares of the card. Empty if it is not shared."""
+    state = device.status.enforcement
+    return "" if state is None else state.by if state.ready else f"{state.by} (not ready)"
 
 
 def _used(card: "LedgerCard | None") -> str:
@@ -208,6 +216,8 @@ def _details(row: "CardRow") -> list[str]:
         lines.append(
             f"  partitions {_partitions(row.device)}{f': {status.cut.message}' if status.cut.message else ''}"
         )
+    if status.enforcement is not None:
+        lines.append(f"  shares     {_enforced_by(row.device)}: {status.enforcement.message}")
     if health is not None:
         heat = f"{health.temperature_c} °C" if health.temperature_c is not None else "temperature not known"
         ecc = f", {health.ecc_errors_total} ECC errors" if health.ecc_errors_total is not None else ""

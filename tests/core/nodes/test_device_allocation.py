@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from croupier.core.model.card import CardGrant
+from croupier.core.model.enforcement import CardEnforcement
 from croupier.core.model.refusal import Refusal
+from croupier.core.model.sharing import Sharing
 from croupier.core.nodes import allocation_check, device_allocation, kubelet_assignments, plugin_devices
 from croupier.core.nodes.device_allocation import (
     AllocationInputs,
@@ -20,7 +22,7 @@ from croupier.core.nodes.device_allocation import (
     PreferenceRequest,
 )
 from croupier.core.nodes.kubelet_assignments import BoundPod, ContainerRequest, KubeletAssignment
-from croupier.core.nodes.plugin_devices import NodeCard
+from croupier.core.nodes.plugin_devices import NodeCard, PoolMembership
 from tests.core.kubelet_env import (
     GPU,
     MEDIUM,
@@ -514,3 +516,52 @@ def test_whatever_the_kubelet_picks_no_card_is_overcommitted(world, data):
         ]
         assert sum(plugin_devices.parse_unit(id).share for id in on_it) <= card.capacity
         assert len(on_it) == len(set(on_it))
+
+
+LIMITS = {
+    "MPS": {
+        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "50",
+        "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=40000M",
+    },
+    "HAMiCore": {
+        "CUDA_DEVICE_SM_LIMIT": "50",
+        "CUDA_DEVICE_MEMORY_LIMIT_0": "40000m",
+        "CUDA_DEVICE_MEMORY_SHARED_CACHE": "/tmp/croupier-vgpu.cache",
+    },
+    "None": {},
+}
+
+
+@pytest.mark.parametrize(("enforcement", "limits"), LIMITS.items(), ids=LIMITS)
+def test_the_variables_of_a_share_follow_the_enforcement_of_its_pool(enforcement, limits):
+    card = replace(pooled(), pool=PoolMembership("blue", Sharing("MPS", enforcement=enforcement)))
+    offer = plugin_devices.served_resources([card])
+    ids = [device.id for device in offer.resources[BLUE][:50]]
+
+    answer = device_allocation.allocate(BLUE, ids, AllocationInputs(offer), None)
+
+    assert isinstance(answer, ContainerAllocation)
+    assert {key: text for key, text in answer.env.items() if key.startswith("CUDA_")} == limits
+
+
+def test_shares_of_several_cards_are_refused_where_each_card_has_its_daemon():
+    cards = [whole(n) for n in range(2)]
+    daemons = [replace(card, enforcement=CardEnforcement("MPSClient", owned=True)) for card in cards]
+    outcomes = []
+    for served in (cards, daemons):
+        offer = plugin_devices.served_resources(served)
+        ids = [f"{card.id}::p{number:02}" for card in served for number in range(50)]
+        outcomes.append(device_allocation.allocate(PERCENT, ids, AllocationInputs(offer), None))
+
+    assert isinstance(outcomes[0], ContainerAllocation)
+    assert isinstance(outcomes[1], Refusal)
+    assert device_allocation.SEVERAL_DAEMONS in str(outcomes[1])
+
+
+def test_a_share_that_cannot_be_enforced_is_refused_with_the_reason():
+    withheld = CardEnforcement("MPSClient", ready=False, message="its MPS daemon does not answer")
+    offer = plugin_devices.served_resources([replace(whole(), enforcement=withheld)])
+    answer = device_allocation.allocate(PERCENT, [f"{name(0)}::p00"], AllocationInputs(offer), None)
+
+    assert isinstance(answer, Refusal)
+    assert "its MPS daemon does not answer" in str(answer)

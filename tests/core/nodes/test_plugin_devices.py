@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from croupier.core.model.enforcement import CardEnforcement
 from croupier.core.nodes import plugin_devices
 from croupier.core.nodes.plugin_devices import DeviceUnit, NodeCard
 from croupier.core.pods import request_parser
@@ -138,3 +139,26 @@ def test_no_change_drops_a_resource(before, now):
     served = plugin_devices.served_resources(before).resources
 
     assert served.keys() <= plugin_devices.served_resources(now, served.keys()).resources.keys()
+
+
+ENFORCED = {
+    "a pool waits for its daemon": (pooled(), CardEnforcement("MPSClient", ready=False), {f"{POOL}blue": 0}),
+    "a pool with its daemon": (pooled(), CardEnforcement("MPSClient", owned=True), {f"{POOL}blue": 100}),
+    "a pool of whole cards waits for the end of a daemon": (
+        pooled(sharing="Exclusive"),
+        CardEnforcement("MPSClient", ready=False, owned=True),
+        {f"{POOL}blue": 0},
+    ),
+    "without a pool only shares wait": (
+        whole(),
+        CardEnforcement("MPSClient", ready=False),
+        {GPU: 1, PERCENT: 0},
+    ),
+}
+
+
+@pytest.mark.parametrize(("card", "state", "expected"), ENFORCED.values(), ids=ENFORCED)
+def test_shares_are_offered_only_while_they_can_be_enforced(card, state, expected):
+    offer = plugin_devices.served_resources([replace(card, enforcement=state)])
+
+    assert offer.healthy() == expected
