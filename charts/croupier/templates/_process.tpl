@@ -134,3 +134,33 @@ topologySpreadConstraints:
     matchLabels: {app: {{ $.name }}}
 {{- end }}
 {{- end }}
+
+{{/* Pod fields of processes that run on every node with cards. */}}
+{{- define "croupier.nodePlacement" -}}
+{{- with .Values.node.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .Values.node.runtimeClassName }}
+runtimeClassName: {{ . }}
+{{- end }}
+{{- with .Values.node.tolerations }}
+tolerations: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.node.nodeSelector }}
+nodeSelector: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- if .Values.node.affinity }}
+affinity: {{ toYaml .Values.node.affinity | nindent 2 }}
+{{- else if not (hasPrefix "simulated" .Values.node.cards) }}
+affinity:
+  nodeAffinity:
+    requiredDuringSchedulingIgnoredDuringExecution:
+      # Nodes labelled by NFD, GPU Feature Discovery, or an earlier agent.
+      nodeSelectorTerms:
+      - matchExpressions: [{key: feature.node.kubernetes.io/pci-10de.present, operator: Exists}]
+      - matchExpressions: [{key: feature.node.kubernetes.io/pci-0300_10de.present, operator: Exists}]
+      - matchExpressions: [{key: feature.node.kubernetes.io/pci-0302_10de.present, operator: Exists}]
+      - matchExpressions: [{key: gpu.deckhouse.io/device.00.vendor, operator: In, values: ["10de"]}]
+      - matchExpressions: [{key: nvidia.com/gpu.present, operator: Exists}]
+{{- end }}
+{{- end }}

@@ -68,6 +68,8 @@ def _node() -> dict[str, Any]:
         "cards": {"type": "string", "pattern": "^(nvml|simulated=.+)$"},
         "kubeletDir": {"type": "string", "pattern": "^/"},
         "stateDir": {"type": "string", "pattern": "^/"},
+        "mps": _group(enabled=_FLAG, dir={"type": "string", "pattern": "^/"}, staticPartitions=_FLAG),
+        "hamiCoreDir": {"type": "string", "pattern": "^(/.+)?$"},
         "cdiDir": {"type": "string", "pattern": "^(/.+)?$"},
         "runtimeClassName": _TEXT,
         "affinity": _ANY,
