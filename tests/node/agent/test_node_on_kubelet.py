@@ -5,7 +5,7 @@ import contextlib
 import json
 import os
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,8 @@ class AgentProcessEnv:
     process: asyncio.subprocess.Process | None = None
     driver: NvmlEnv | None = None
     """The fake driver, if the cards are not simulated by the agent."""
+    more: dict[str, Any] = field(default_factory=dict)
+    """More options of the agent."""
 
     async def starts(self) -> None:
         driven = {"nvml": self.driver.library, "host": self.driver.host} if self.driver else {}
@@ -75,6 +77,8 @@ class AgentProcessEnv:
             "lease-namespace": self.ours,
             "kubeconfig": self.kubeconfig,
             "settings": self.settings,
+            "mps": self.folder / "mps",
+            **self.more,
         }
         words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
         with self.log.open("a") as out:
@@ -285,7 +289,7 @@ async def test_cards_of_nvml_are_served_repartitioned_and_watched(env, nvml_libr
     driver.install(*["SIM-70GB"] * 4)
     env.driver = driver
     await env.starts()
-    await env.kubelet.shows({GPU: 4, PERCENT: 400})
+    await env.kubelet.shows({GPU: 4, PERCENT: 0})  # no process starts MPS daemons here
     assert (await env.report()).source == "nvml"
 
     await env.annotate(layout("medium"))
