@@ -13,6 +13,7 @@ from croupier.core.nodes.mps_daemon import (
     STEP_TIMEOUT,
     Act,
     CardUse,
+    ComputeMode,
     DaemonRecord,
     DaemonRequest,
     DaemonView,
@@ -28,7 +29,7 @@ RUNNING = DaemonRecord(1, 42, alive=True)
 DEAD = DaemonRecord(1, 42, message="it exited with code 1")
 ORPHANS = DaemonRecord(1, 42, servers=1)
 RUN, STOP = DaemonRequest(1, run=True), DaemonRequest(1)
-EXCLUSIVE = "ExclusiveProcess"
+EXCLUSIVE: ComputeMode = "ExclusiveProcess"
 
 
 def view(**known: object) -> DaemonView:

@@ -5,14 +5,15 @@ from dataclasses import replace
 import pytest
 
 from croupier.core.model import enforcement as kinds
+from croupier.core.model.enforcement import Enforcement
 from croupier.core.model.sharing import Sharing
 from croupier.core.nodes import share_enforcement
 from croupier.core.nodes.mps_daemon import Act, Off, Ready, Withhold
-from croupier.core.nodes.plugin_devices import PoolMembership
+from croupier.core.nodes.plugin_devices import NodeCard, PoolMembership
 from tests.core.kubelet_env import partitioned, pooled, whole
 
 
-def pool(enforcement):
+def pool(enforcement: Enforcement) -> NodeCard:
     return replace(pooled(), pool=PoolMembership("blue", Sharing("MPS", enforcement=enforcement)))
 
 

@@ -1,7 +1,6 @@
 """The MPS daemon of a card: kept, adopted, restarted and ended, whatever is killed in between."""
 
 import asyncio
-import contextlib
 import json
 import os
 import stat
@@ -14,6 +13,8 @@ import pytest_asyncio
 from croupier.core.nodes.mps_daemon import STEP_TIMEOUT, DaemonRecord, DaemonRequest, Off, Ready, Withhold
 from croupier.node.mps import mps_supervisor
 from croupier.node.mps.mps_control import MpsControl, MpsError
+from croupier.node.mps.mps_folder import MpsFolder
+from tests.cli.command import CROUPIER
 from tests.node import nvml_env
 from tests.node.mps import mps_env as setting
 from tests.node.mps.mps_env import EXCLUSIVE, PROGRAM, UUID, Killed, MpsEnv, said
@@ -280,7 +281,7 @@ async def test_static_partitions_are_enforced_by_the_daemon(env, program):
 async def test_a_second_supervisor_of_a_folder_is_refused(env):
     second = setting.Supervisor(env.folder.path)
     words = ["mps", f"--folder={env.folder.path}", f"--control={PROGRAM}"]
-    process = await asyncio.create_subprocess_exec(*setting.CROUPIER, *words, stderr=asyncio.subprocess.PIPE)
+    process = await asyncio.create_subprocess_exec(*CROUPIER, *words, stderr=asyncio.subprocess.PIPE)
     _, errors = await process.communicate()
 
     assert process.returncode == 1
@@ -288,6 +289,6 @@ async def test_a_second_supervisor_of_a_folder_is_refused(env):
 
 
 async def test_a_missing_control_program_is_named(tmp_path):
-    card = setting.MpsFolder(tmp_path).card(UUID)
-    with pytest.raises(MpsError, match="cannot run no-such-program: No such file"), contextlib.nullcontext():
+    card = MpsFolder(tmp_path).card(UUID)
+    with pytest.raises(MpsError, match="cannot run no-such-program: No such file"):
         await MpsControl("no-such-program").send(card, "quit")

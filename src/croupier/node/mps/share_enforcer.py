@@ -17,7 +17,7 @@ from croupier.node.mps.mps_control import MpsError
 from croupier.node.mps.mps_daemons import CardDaemon, MpsDaemons
 
 ALLOCATE_TIMEOUT: Final = 12.0
-"""Seconds that Allocate waits for a daemon to start or to end. The kubelet admits no other pod meanwhile."""
+"""Seconds that Allocate waits for a daemon to start or to end. No other pod is admitted in this time."""
 POLL_INTERVAL: Final = 0.1
 SHM: Final = "/dev/shm"  # noqa: S108  # the fixed path at which CUDA shares memory with the daemon
 LIBRARY: Final = "libvgpu.so"
