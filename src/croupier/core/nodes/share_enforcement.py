@@ -36,7 +36,9 @@ def by_mode(card: NodeCard, hami_trouble: str) -> CardEnforcement | None:
     if _is_partitioned(card):
         return kinds.MIG
     sharing = card.pool.sharing if card.pool is not None else None
-    if sharing is None or sharing.mode == "TimeSlice":
+    if sharing is None:
+        return CardEnforcement("None", ready=False, message="the driver does not tell the UUID of the card")
+    if sharing.mode == "TimeSlice":
         return kinds.TIME_SLICES
     if sharing.enforcement != "HAMiCore":
         return kinds.NOT_ENFORCED

@@ -203,7 +203,7 @@ class NodeAgent:
 
     def _enforced(self, picture: RoundState) -> RoundState:
         """With what enforces shares of each card."""
-        states = self._parts.enforcement.observe(picture.shares(self._pods()))
+        states = self._parts.enforcement.observe(picture.shares(self._pods))
         for card_id, state in states.items():
             before = self._enforcement.get(card_id)
             if state is not None and state.failed and (before is None or before.message != state.message):

@@ -1,6 +1,6 @@
 """The state of one round of the agent: inputs and decisions as a value."""
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from croupier.core.model.condition import DesiredCondition
@@ -13,6 +13,7 @@ from croupier.core.nodes import mps_daemon, plugin_devices
 from croupier.core.nodes import node_conditions as node_state
 from croupier.core.nodes.kubelet_assignments import BoundPod, KubeletAssignment
 from croupier.core.nodes.layout_plan import CardHistory, LayoutStep, LayoutTarget, PoolLayout
+from croupier.core.nodes.mps_daemon import CardUse
 from croupier.core.nodes.node_conditions import DevicePluginState
 from croupier.core.nodes.plugin_devices import NodeCard, PoolMembership
 from croupier.node import node_informers
@@ -59,10 +60,13 @@ class RoundState:
     enforcement: Mapping[str, CardEnforcement | None] = field(default_factory=dict)
     """What enforces shares, by card."""
 
-    def shares(self, pods: Sequence[BoundPod]) -> NodeShares:
-        """What the enforcement of shares depends on."""
-        cards = {card.id: card for card in self.offered()}
-        uses = mps_daemon.uses(cards, self.given, pods) if self.given is not None else None
+    def shares(self, pods: Callable[[], Sequence[BoundPod]]) -> NodeShares:
+        """What the enforcement of shares depends on. The use of cards is counted for real cards only."""
+        cards, given = {card.id: card for card in self.offered()}, self.given
+
+        def uses() -> Mapping[str, CardUse] | None:
+            return mps_daemon.uses(cards, given, pods()) if given is not None else None
+
         return NodeShares(cards, uses, self.seen.cuda, frozenset(pod.uid for pod in self.pods))
 
     def offered(self) -> list[NodeCard]:

@@ -31,8 +31,8 @@ class NodeShares:
     """What the enforcement of shares depends on, in one round of the agent."""
 
     cards: Mapping[str, NodeCard]
-    uses: Mapping[str, CardUse] | None = None
-    """None if the assignments of the kubelet are unknown."""
+    uses: Callable[[], Mapping[str, CardUse] | None]
+    """How the cards are used. None if the assignments of the kubelet are unknown."""
     cuda: str = ""
     pods: frozenset[str] = field(default_factory=frozenset)
     """The UIDs of the unfinished pods of the node."""
@@ -117,7 +117,7 @@ class ShareEnforcer:
 
     def observe(self, shares: NodeShares) -> dict[str, CardEnforcement | None]:
         self._cards, self._pods = shares.cards, shares.pods
-        self._daemons.observe(shares.cards, shares.uses, self._static_cards(shares))
+        self._daemons.observe(shares.cards, shares.uses(), self._static_cards(shares))
         return {card_id: self._state(card) for card_id, card in shares.cards.items()}
 
     def _static_cards(self, shares: NodeShares) -> Collection[str]:
