@@ -3,6 +3,7 @@
 import json
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -21,7 +22,7 @@ def test_every_file_is_installed():
 
 
 def test_the_agent_accepts_its_arguments_and_mounts_its_paths():
-    (agent,) = [item for item in documents(FOLDER) if item["kind"] == "DaemonSet"]
+    agent = _daemon_set("croupier-node")
     spec = agent["spec"]["template"]["spec"]
     (container,) = spec["containers"]
 
@@ -30,10 +31,31 @@ def test_the_agent_accepts_its_arguments_and_mounts_its_paths():
     assert {item["name"] for item in container["env"]} >= {"NODE_NAME"}
     mounted = {item["mountPath"] for item in container["volumeMounts"]}
     options = dict(word.removeprefix("--").split("=", 1) for word in container["args"][1:])
-    assert {options["host"], options["state"]} <= mounted
+    assert {options["host"], options["state"], options["mps"]} <= mounted
     assert {f"{options['kubelet']}/device-plugins", f"{options['kubelet']}/pod-resources"} <= mounted
     assert {item["name"] for item in spec["volumes"]} == {item["name"] for item in container["volumeMounts"]}
     assert agent["spec"]["updateStrategy"]["rollingUpdate"]["maxSurge"] == 0, "never two agents on a node"
+
+
+def _daemon_set(name: str) -> dict[str, Any]:
+    return next(
+        item for item in documents(FOLDER) if item["kind"] == "DaemonSet" and item["metadata"]["name"] == name
+    )
+
+
+def test_mps_daemons_are_apart_from_the_agent_and_share_its_folder():
+    supervisor, agent = _daemon_set("croupier-mps"), _daemon_set("croupier-node")
+    (container,) = supervisor["spec"]["template"]["spec"]["containers"]
+    ended = subprocess.run([*CROUPIER, *container["args"], "--help"], capture_output=True, check=False)
+
+    assert ended.returncode == 0, ended.stderr
+    assert supervisor["spec"]["updateStrategy"] == {"type": "OnDelete"}, "an update would end running pods"
+    folder = container["args"][1].removeprefix("--folder=")
+    (agent_container,) = agent["spec"]["template"]["spec"]["containers"]
+    assert f"--mps={folder}" in agent_container["args"]
+    for item in (supervisor, agent):
+        volumes = item["spec"]["template"]["spec"]["volumes"]
+        assert {"path": folder, "type": "DirectoryOrCreate"} in [volume["hostPath"] for volume in volumes]
 
 
 def test_no_wildcards_and_writes_are_limited_to_the_own_node():
