@@ -12,7 +12,7 @@ from croupier.core.nodes.kubelet_assignments import KubeletAssignment
 from croupier.core.nodes.mps_daemon import (
     STEP_TIMEOUT,
     Act,
-    CardUse,
+    CardClients,
     ComputeMode,
     DaemonRecord,
     DaemonRequest,
@@ -24,7 +24,7 @@ from croupier.core.nodes.mps_daemon import (
 from croupier.core.nodes.plugin_devices import PoolMembership
 from tests.core.kubelet_env import PERCENT, partitioned, pod, pooled, share, whole
 
-FREE, USED = CardUse(), CardUse({"team/a": 50})
+FREE, USED = CardClients(), CardClients({"team/a": 50})
 RUNNING = DaemonRecord(1, 42, alive=True)
 DEAD = DaemonRecord(1, 42, message="it exited with code 1")
 ORPHANS = DaemonRecord(1, 42, servers=1)
@@ -74,7 +74,7 @@ WITHHELD = {
         True,
     ),
     "a pod with the whole card": (
-        view(use=CardUse(others=frozenset({"team/w"}))),
+        view(use=CardClients(others=frozenset({"team/w"}))),
         "started after team/w has ended",
         False,
     ),
@@ -214,8 +214,8 @@ def test_shares_count_by_assignment_and_by_grant():
 
     use = mps_daemon.uses(cards, [*shown, *whole_card], [bound])
 
-    assert use[card.id] == CardUse({"team/a": 2, "team/b": 30})
-    assert use[other.id] == CardUse(others=frozenset({"team/w"}))
+    assert use[card.id] == CardClients({"team/a": 2, "team/b": 30})
+    assert use[other.id] == CardClients(others=frozenset({"team/w"}))
 
 
 WANTED = {

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from croupier.core.model.gpu_card import GpuCard
 from croupier.core.model.sharing import Sharing
-from croupier.core.nodes.mps_daemon import CardUse, ComputeMode, DaemonAction, Ready, Withhold
+from croupier.core.nodes.mps_daemon import CardClients, ComputeMode, DaemonAction, Ready, Withhold
 from croupier.core.nodes.plugin_devices import NodeCard, PoolMembership
 from croupier.node.cards.card_driver import CardError
 from croupier.node.mps.mps_control import MpsControl
@@ -132,7 +132,7 @@ class MpsEnv:
     def observe(self, pool: PoolMembership | None = POOLED, *, static: bool = False, **shares: int) -> None:
         """The card, its pool, and the shares that pods have of it."""
         card = NodeCard(CARD, GpuCard(0, address="0000:10:00.0", uuid=UUID, memory_mib=80000), pool=pool)
-        self.daemons.observe({CARD: card}, {CARD: CardUse(shares)}, {CARD} if static else set())
+        self.daemons.observe({CARD: card}, {CARD: CardClients(shares)}, {CARD} if static else set())
 
     async def becomes(self, kind: type, says: str = "", **pod_shares: int) -> CardDaemon:
         """Let the agent work until its decision for the card is of this kind."""

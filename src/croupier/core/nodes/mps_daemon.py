@@ -34,7 +34,7 @@ DaemonAction: TypeAlias = Literal["Prepare", "SetExclusive", "Start", "Quit", "K
 
 
 @dataclass(frozen=True, slots=True)
-class CardUse:
+class CardClients:
     """The pods that use a card, by the kubelet's assignments and by their grants."""
 
     shares: Mapping[str, int] = field(default_factory=dict)
@@ -71,7 +71,7 @@ class DaemonView:
     """Everything that the next step of a card depends on."""
 
     wanted: bool
-    use: CardUse | None = None
+    use: CardClients | None = None
     """None if the assignments of the kubelet are unknown."""
     mode: ComputeMode = ""
     request: DaemonRequest | None = None
@@ -219,7 +219,7 @@ def _pods(keys: Collection[str]) -> str:
 
 def uses(
     cards: Mapping[str, NodeCard], given: Iterable[KubeletAssignment], pods: Iterable[BoundPod]
-) -> dict[str, CardUse]:
+) -> dict[str, CardClients]:
     """How each card is used. A grant counts from the binding on, before the kubelet assigns devices."""
     shares: dict[str, dict[str, int]] = {card: {} for card in cards}
     others: dict[str, set[str]] = {card: set() for card in cards}
@@ -238,7 +238,7 @@ def uses(
                     shares[part.card][pod.key] = max(shares[part.card].get(pod.key, 0), part.share)
                 elif pod.key not in shares[part.card]:
                     others[part.card].add(pod.key)
-    return {card: CardUse(shares[card], frozenset(others[card])) for card in cards}
+    return {card: CardClients(shares[card], frozenset(others[card])) for card in cards}
 
 
 def _by_percent(card: NodeCard, resource: str) -> bool:
@@ -247,7 +247,7 @@ def _by_percent(card: NodeCard, resource: str) -> bool:
     return resource == request_parser.PERCENT
 
 
-def is_wanted(card: NodeCard, use: CardUse | None) -> bool:
+def is_wanted(card: NodeCard, use: CardClients | None) -> bool:
     """A card of a pool always has its daemon; a card without a pool has one while pods use shares of it."""
     if card.changing or card.gpu.mig_enabled or card.gpu.slots or not card.gpu.uuid:
         return False

@@ -13,7 +13,7 @@ from croupier.core.nodes import mps_daemon, plugin_devices
 from croupier.core.nodes import node_conditions as node_state
 from croupier.core.nodes.kubelet_assignments import BoundPod, KubeletAssignment
 from croupier.core.nodes.layout_plan import CardHistory, LayoutStep, LayoutTarget, PoolLayout
-from croupier.core.nodes.mps_daemon import CardUse
+from croupier.core.nodes.mps_daemon import CardClients
 from croupier.core.nodes.node_conditions import DevicePluginState
 from croupier.core.nodes.plugin_devices import NodeCard, PoolMembership
 from croupier.node import node_informers
@@ -64,7 +64,7 @@ class RoundState:
         """What the enforcement of shares depends on. The use of cards is counted for real cards only."""
         cards, given = {card.id: card for card in self.offered()}, self.given
 
-        def uses() -> Mapping[str, CardUse] | None:
+        def uses() -> Mapping[str, CardClients] | None:
             return mps_daemon.uses(cards, given, pods()) if given is not None else None
 
         return NodeShares(cards, uses, self.seen.cuda, frozenset(pod.uid for pod in self.pods))

@@ -16,7 +16,7 @@ from croupier.core.model.card_request import WHOLE_CARD
 from croupier.core.nodes import mps_daemon
 from croupier.core.nodes.mps_daemon import (
     Act,
-    CardUse,
+    CardClients,
     ComputeMode,
     DaemonAction,
     DaemonDecision,
@@ -59,7 +59,7 @@ class CardDaemon:
     folder: CardFolder
     static: bool = False
     """Whether the driver can partition the card; a running daemon keeps the kind it was started with."""
-    use: CardUse | None = None
+    use: CardClients | None = None
     claims: dict[str, tuple[int, float]] = field(default_factory=dict)
     """Shares of recent allocations by pod, and when they were made."""
     decision: DaemonDecision = field(default_factory=Off)
@@ -71,12 +71,12 @@ class CardDaemon:
     """The daemon's limit of clients without their own, at the last check."""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    def current_use(self, now: float) -> CardUse | None:
+    def current_use(self, now: float) -> CardClients | None:
         """The use of the card with recent allocations."""
         self.claims = {pod: claim for pod, claim in self.claims.items() if now - claim[1] < CLAIM_SECONDS}
         recent = {pod: share for pod, (share, _) in self.claims.items()}
         if self.use is None:
-            return CardUse(recent) if recent else None
+            return CardClients(recent) if recent else None
         return replace(self.use, shares={**recent, **self.use.shares})
 
     @property
@@ -99,7 +99,7 @@ class MpsDaemons:
         """Called when the state of a card changed."""
 
     def observe(
-        self, cards: Mapping[str, NodeCard], uses: Mapping[str, CardUse] | None, static: Collection[str]
+        self, cards: Mapping[str, NodeCard], uses: Mapping[str, CardClients] | None, static: Collection[str]
     ) -> None:
         """The cards of the node, how they are used, and which can have static partitions."""
         for card_id, card in cards.items():
@@ -108,7 +108,7 @@ class MpsDaemons:
             known = self._cards.get(card_id)
             if known is None or known.folder.uuid != card.gpu.uuid:
                 known = self._cards[card_id] = CardDaemon(card, self._folder.card(card.gpu.uuid))
-            use = uses.get(card_id, CardUse()) if uses is not None else None
+            use = uses.get(card_id, CardClients()) if uses is not None else None
             if (card, use) != (known.card, known.use):
                 self._wake.set()
             known.card, known.use, known.static = card, use, card_id in static
@@ -145,7 +145,7 @@ class MpsDaemons:
         daemon = self._cards.get(card_id)
         if daemon is not None:
             daemon.claims.clear()
-            daemon.use = replace(daemon.use or CardUse(), shares={})
+            daemon.use = replace(daemon.use or CardClients(), shares={})
             await self._advance(daemon)
         return daemon
 

@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 from croupier.core.model.enforcement import CardEnforcement
 from croupier.core.nodes import mps_daemon, plugin_devices, share_enforcement
-from croupier.core.nodes.mps_daemon import CardUse, Off, Ready, Withhold
+from croupier.core.nodes.mps_daemon import CardClients, Off, Ready, Withhold
 from croupier.core.nodes.plugin_devices import NodeCard
 from croupier.kube.client.clock import Clock
 from croupier.node.cards.card_driver import CardError, ContainerEdits, ContainerMount
@@ -31,7 +31,7 @@ class NodeShares:
     """What the enforcement of shares depends on, in one round of the agent."""
 
     cards: Mapping[str, NodeCard]
-    uses: Callable[[], Mapping[str, CardUse] | None]
+    uses: Callable[[], Mapping[str, CardClients] | None]
     """How the cards are used. None if the assignments of the kubelet are unknown."""
     cuda: str = ""
     pods: frozenset[str] = field(default_factory=frozenset)
