@@ -69,13 +69,10 @@ def test_annotations_and_resources_are_combined():
     assert seen.wants == (CardShares(1), MigDevices("1g.10gb", 1), CardShares(1, 30))
 
 
-def test_annotations_that_were_not_converted_place_no_pod_but_count_for_a_bound_one():
-    share = {allocation.CARDS: "2", allocation.RATIO: "30"}
+def test_annotations_alone_are_a_request():
+    seen = convert_pod.view(pod(**{allocation.CARDS: "2", allocation.RATIO: "30"}))
 
-    waiting, bound = convert_pod.view(pod(gpus(1), **share)), convert_pod.view(pod(node="n", **share))
-
-    assert (waiting.wants, bound.wants) == ((), (CardShares(2, 30),))
-    assert "request 60 of gpu.mps.io/percent yourself" in waiting.trouble
+    assert seen.wants == (CardShares(2, 30),)
 
 
 def test_the_ledger_resource_is_recognized_and_requests_no_cards():

@@ -38,19 +38,6 @@ async def test_one_unit_of_a_percent_pool_is_not_a_whole_card(table: ExtenderEnv
         await table.api.delete(QUOTAS, "team", namespace=table.namespace)
 
 
-async def test_annotations_that_were_never_charged_place_no_pod(table: ExtenderEnv):
-    await table.node(NODE)
-    async with table.extender():
-        body = manifest("uncharged")
-        body["metadata"]["annotations"] = {CARDS: "2", RATIO: "50"}
-        await table.api.create(kinds.PODS, body, namespace=table.namespace)
-
-        said = await table.sentence("uncharged", "does not request gpu.mps.io/percent")
-
-    assert "request 100 of gpu.mps.io/percent yourself" in said
-    assert not table.holders(NODE)
-
-
 async def test_tiny_shares_do_not_close_a_card(table: ExtenderEnv):
     """64 holders of 1 % would leave 36 % that no pod can get."""
     await table.node(NODE, known=False)

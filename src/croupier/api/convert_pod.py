@@ -69,9 +69,7 @@ def _card_requests(pod: Pod) -> tuple[CardRequest, str, bool]:
         requests = effective_requests.effective(spec)
     except quantity.InvalidQuantityError as error:
         return (), str(error), False
-    # A bound pod that was placed by its annotations alone, as 0.1 allowed, keeps what it has.
-    converted = not pod.spec.node_name
-    wants = request_parser.read(requests, pod.metadata.annotations, converted=converted)
+    wants = request_parser.read(requests, pod.metadata.annotations)
     marked = request_parser.LEDGER in requests
     if isinstance(wants, Refusal):
         return (), str(wants), marked

@@ -75,36 +75,18 @@ def mig_resource(profile: str) -> str:
     return MIG + profile.replace("+", ".")
 
 
-def read(
-    requests: Amounts, annotations: Mapping[str, str], *, converted: bool = False
-) -> CardRequest | Refusal:
+def read(requests: Amounts, annotations: Mapping[str, str]) -> CardRequest | Refusal:
     """The card request in a fixed order; empty if the pod requests no cards.
 
-    With `converted`, annotations without the request that admission makes of them are refused: quotas would
-    be charged nothing.
+    Annotations alone are a request, too, for clusters without the webhook. Where quotas count, the policy of
+    admission/mark_policy.py refuses a pod whose annotations were not converted to a resource.
     """
     try:
         counts = _counts(requests)
-        annotated = _annotated(annotations)
         whole: CardRequest = (CardShares(counts[GPU]),) if GPU in counts else ()
-        shared = _shared(counts, annotated)
-        if converted and annotated is not None and shared and not _is_charged(counts):
-            raise _InvalidRequestError(_not_converted(annotated))
-        return (*whole, *_slots(counts), *shared)
+        return (*whole, *_slots(counts), *_shared(counts, _annotated(annotations)))
     except _InvalidRequestError as unreadable:
         return Refusal(str(unreadable))
-
-
-def _is_charged(counts: Mapping[str, int]) -> bool:
-    return PERCENT in counts or any(name.startswith(POOL) for name in counts)
-
-
-def _not_converted(annotated: _Annotated) -> str:
-    return (
-        f"the annotations say {annotated} = {annotated.total}, but the pod does not request {PERCENT}, which "
-        f"quotas are charged: create it again when croupier webhook runs, or request {annotated.total} of "
-        f"{PERCENT} yourself"
-    )
 
 
 def _counts(requests: Amounts) -> dict[str, int]:
