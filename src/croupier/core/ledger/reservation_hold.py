@@ -20,7 +20,7 @@ class ReservationHold:
     since: datetime | None = None
     """Creation time; the TTL starts here."""
     ttl: int | None = None
-    """Seconds to wait for the pod; None: until the Reservation is deleted."""
+    """Seconds to wait for the pod; None: no end."""
 
     def terms(self, now: datetime) -> HoldTerms:
         """A creation time in the future (clock skew) does not extend the hold."""
