@@ -149,6 +149,10 @@ class PoolEnv:
     async def is_cut(self, card: str, *args: Any, **fields: Any) -> None:
         await self._status(card, {"cut": cut(*args, **fields)})
 
+    async def is_enforced(self, card: str, *, ready: bool) -> None:
+        """What the agent reports about the MPS daemon of the card."""
+        await self._status(card, {"enforcement": {"by": "MPSClient", "ready": ready}})
+
     async def _status(self, card: str, status: dict[str, Any]) -> None:
         await self.api.patch(kinds.GPU_DEVICES, card, {"status": status}, subresource="status")
 
@@ -160,7 +164,7 @@ class PoolEnv:
 
     async def set_allocation(self, name: str, **allocation_: Any) -> None:
         """Change the allocation of the pool."""
-        whole = {"migProfile": None, "migLayout": None, "timeSlice": None, **allocation_}
+        whole = {"migProfile": None, "migLayout": None, "timeSlice": None, "enforcement": None, **allocation_}
         await self.api.patch(kinds.GPU_POOLS, name, {"spec": {"allocation": whole}})
 
     async def confirms(self, name: str) -> None:

@@ -9,7 +9,13 @@ from prometheus_client import CollectorRegistry
 from croupier.api import kinds
 from croupier.api.core_v1 import Lease, LeaseSpec
 from croupier.api.gpu.agent_report import ReportedHealth
-from croupier.api.gpu.device import NODE_LABEL, DevicePartition, DevicePartitioning, MIGType
+from croupier.api.gpu.device import (
+    NODE_LABEL,
+    DeviceEnforcement,
+    DevicePartition,
+    DevicePartitioning,
+    MIGType,
+)
 from croupier.api.meta import ObjectMeta
 from croupier.controllers.inventory.desired_status import NodeManagement
 from croupier.controllers.inventory.inventory import InventoryOptions
@@ -26,6 +32,7 @@ from tests.polling import until_async
 NODE = "stocked"
 SYNCED = "InventorySynced"
 SOON = timedelta(0)
+ENFORCED = DeviceEnforcement(by="MPSClient", ready=False, message="its MPS daemon is starting")
 
 
 def named(index: int, node: str = NODE) -> str:
@@ -82,6 +89,7 @@ async def test_the_card_shows_everything_that_the_agent_reports(inventory_env):
         ),
         idle_since=datetime(2026, 1, 1, tzinfo=UTC),
         strangers=("process python",),
+        enforcement=ENFORCED,
     )
     await inventory_env.beat(report(NODE, told, line(1)))
     await inventory_env.node(NODE)
@@ -102,11 +110,28 @@ async def test_the_card_shows_everything_that_the_agent_reports(inventory_env):
     assert (status.health.xid, status.health.last_error) == (79, "fell off the bus")
     assert status.health.last_error_time is not None
     assert (status.idle_since, status.strangers) == (datetime(2026, 1, 1, tzinfo=UTC), ("process python",))
+    assert status.enforcement == ENFORCED
     assert (inventory.status.driver.version, inventory.status.driver.toolkit_installed) == (
         "570.124.06",
         True,
     )
     assert inventory_envs.condition_status(inventory, "AgentSilent") == ("False", "Heard")
+
+
+async def test_the_enforcement_of_a_card_follows_the_agent(inventory_env):
+    ready = DeviceEnforcement(by="MPSClient", ready=True, message="the MPS daemon limits its clients")
+    await inventory_env.node(NODE)
+    async with inventory_env.works():
+        for enforcement in (ENFORCED, ready, None):
+            await inventory_env.beat(report(NODE, line(0, enforcement=enforcement)))
+            await until_device(
+                inventory_env,
+                named(0),
+                lambda device, expected=enforcement: (
+                    bool(device.status.node_name) and device.status.enforcement == expected
+                ),
+                f"the enforcement {enforcement}",
+            )
 
 
 async def test_a_replaced_gpudevice_passes_on_user_annotations(inventory_env):

@@ -4,7 +4,10 @@ from croupier.api import kinds
 from croupier.api.core_v1 import Node
 from croupier.capacity.in_memory import InMemoryCapacityManager
 from croupier.controllers.ledger.card_sync import CardSyncController
+from croupier.core.ledger import ledger
+from croupier.core.ledger.ledger import HoldTerms
 from croupier.core.model.card import CardGrant
+from croupier.core.model.refusal import Refusal
 from tests.controllers import ledger_env as worlds
 from tests.controllers.ledger_env import NODE, card
 from tests.polling import until, until_async
@@ -102,6 +105,31 @@ async def test_a_pool_decides_how_its_cards_are_shared(world):
         fewer = {"spec": {"allocation": {"mode": "TimeSlice", "timeSlice": {"maxSlicesPerDevice": 2}}}}
         await world.api.patch(kinds.GPU_POOLS, "turns", fewer)
         await until(lambda: world.ledger().cards[0].capacity == 2, "the card to be shared by two")
+
+
+async def test_a_card_whose_shares_cannot_be_enforced_is_withheld_until_they_can(world):
+    await world.node()
+    pool = {"metadata": {"name": "shared"}, "spec": {"allocation": {"mode": "MPS"}}}
+    await world.create(kinds.GPU_POOLS, pool)
+    share = await world.device(0, state="Assigned", poolRef={"name": "shared"})
+    holder = await world.runs("running", share, percent=30)
+
+    async def enforced(ready: bool) -> None:
+        status = {"enforcement": {"by": "MPSClient", "ready": ready, "message": "as the agent says"}}
+        await world.api.patch(kinds.GPU_DEVICES, share, {"status": status}, subresource="status")
+
+    async with world.works("capacity"):
+        await world.shows({share: (True, 30)})
+        await enforced(False)
+        await world.shows({share: (False, 30)})
+        refused = ledger.give(world.ledger(), "ml/new/1", (CardGrant(share, 20),), HoldTerms())
+        assert isinstance(refused, Refusal)
+        assert world.ledger().grant(holder) == (CardGrant(share, 30),), "running pods keep their shares"
+
+        await enforced(True)
+        await world.shows({share: (True, 30)})
+        await world.hold("ml/new/1", share, percent=20)
+        await world.shows({share: (True, 50)})
 
 
 async def test_the_ledger_of_a_deleted_node_is_closed_with_its_last_holder(world):

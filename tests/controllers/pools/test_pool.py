@@ -124,6 +124,49 @@ async def test_a_changed_pool_drains_changes_its_cards_and_opens(pools: PoolEnv)
         await pools.rests("team-a")
 
 
+async def test_a_changed_enforcement_applies_after_the_last_share_ended(pools: PoolEnv) -> None:
+    await pools.node("gpu-1")
+    await pools.pool("team-a", mode="MPS")
+    card = await pools.card("gpu-1", 0, "team-a")
+    await pools.runs("trainer", "gpu-1", card, "team-a", percent=30)
+
+    async with pools.works():
+        await pools.becomes("team-a", "Available", "True Serving")
+        assert "enforces" not in await pools.message("team-a", "Available")
+        await pools.set_allocation("team-a", mode="MPS", enforcement="None")
+        await pools.becomes("team-a", "Maintenance", "True Draining")
+        why = await pools.message("team-a", "Maintenance")
+        assert "the pool changes from MPS to MPS with enforcement None" in why
+        assert f"{pools.namespace}/trainer holds 30 % of card {card}" in why
+        assert await pools.condition("team-a", "Available") == "False Maintenance"
+        assert (await _allocation(pools, "MPS")).enforcement == "MPS"
+        assert await _served_enforcement(pools) == "MPS"
+
+        await pools.ends("trainer")
+        await pools.occupied(card, "Withdrawn")
+        await pools.becomes("team-a", "Maintenance", "False Serving")
+        assert (await _allocation(pools, "MPS")).enforcement == "None"
+        assert await _served_enforcement(pools) == "None"
+        await pools.occupied(card, "Free")
+        await pools.becomes("team-a", "Available", "True Serving")
+        assert await pools.message("team-a", "Available") == (
+            "100 of 100 units are available; the pool has enforcement None, so nothing enforces its shares"
+        )
+
+
+async def test_a_card_whose_shares_cannot_be_enforced_is_not_counted(pools: PoolEnv) -> None:
+    await pools.node("gpu-1")
+    await pools.pool("team-a", mode="MPS")
+    card = await pools.card("gpu-1", 0, "team-a")
+    await pools.is_enforced(card, ready=False)
+
+    async with pools.works():
+        await pools.becomes("team-a", "Available", "False NoCapacity")
+        assert "its shares cannot be enforced now" in await pools.message("team-a", "Available")
+        await pools.is_enforced(card, ready=True)
+        await pools.becomes("team-a", "Available", "True Serving")
+
+
 async def test_a_failed_change_is_rolled_back_and_waits_for_a_confirmation(pools: PoolEnv) -> None:
     await pools.node("gpu-1")
     await pools.pool("team-a")
@@ -364,6 +407,13 @@ async def _allocation(pools: PoolEnv, mode: str) -> Any:
     assert found is not None
     assert found.mode == mode
     return found
+
+
+async def _served_enforcement(pools: PoolEnv) -> Any:
+    """The enforcement that the agents read."""
+    served = await pools.config("team-a")
+    assert served is not None
+    return json.loads(served.data["allocation"])["enforcement"]
 
 
 async def _is(pools: PoolEnv, mode: str) -> bool:

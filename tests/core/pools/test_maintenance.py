@@ -7,7 +7,7 @@ import pytest
 
 from croupier.core.model import mig
 from croupier.core.model.sharing import ReportedLayout, Sharing
-from croupier.core.pools import maintenance
+from croupier.core.pools import maintenance, sharing_change
 from croupier.core.pools.sharing_change import MemberStep, PoolFacts, PoolMember, SharingChange
 
 WHOLE = Sharing("Exclusive")
@@ -51,6 +51,21 @@ def test_a_changed_pool_closes_and_names_the_holders() -> None:
         "the pool changes from Exclusive to MIG 1g.10gb once no pod holds its cards: "
         "ml/trainer holds card card-0"
     )
+
+
+UNENFORCED = {
+    Sharing("MPS", enforcement="None"): "the pool has enforcement None, so nothing enforces its shares",
+    Sharing("TimeSlice", slices=4): "time slices limit neither the memory nor the compute of a container",
+    Sharing("MPS", enforcement="MPS"): "",
+    Sharing("MPS", enforcement="HAMiCore"): "",
+    WHOLE: "",
+    SMALL: "",
+}
+
+
+@pytest.mark.parametrize(("applied", "why"), UNENFORCED.items(), ids=str)
+def test_a_pool_says_that_nothing_enforces_its_shares(applied: Sharing, why: str) -> None:
+    assert sharing_change.unenforced(applied) == why
 
 
 NOT_YET = {

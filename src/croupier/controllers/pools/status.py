@@ -27,6 +27,7 @@ from croupier.controllers.pools.pool_snapshot import PoolCardView, PoolSnapshot,
 from croupier.controllers.shared import conditions
 from croupier.core.model.condition import DesiredCondition
 from croupier.core.pools import capacity as pool_capacity
+from croupier.core.pools import sharing_change
 from croupier.core.pools.capacity import Capacity
 from croupier.core.pools.sharing_change import PoolDecision
 
@@ -83,8 +84,8 @@ def _available(snapshot: PoolSnapshot, outcome: PoolDecision, capacity: Capacity
     if not capacity.total and not capacity.uncounted:
         return DesiredCondition(AVAILABLE, "False", "NoCapacity", _no_capacity(snapshot))
     units = f"{capacity.available} of {capacity.total} units are available"
-    note = f"; {capacity.uncounted}" if capacity.uncounted else ""
-    return DesiredCondition(AVAILABLE, "True", "Serving", f"{units}{note}")
+    notes = (units, capacity.uncounted, sharing_change.unenforced(outcome.sharing))
+    return DesiredCondition(AVAILABLE, "True", "Serving", "; ".join(filter(None, notes)))
 
 
 def _no_capacity(snapshot: PoolSnapshot) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from croupier.core.model import sharing
+from croupier.core.model import enforcement, sharing
 from croupier.core.model.condition import DesiredCondition
 from croupier.core.model.sharing import ReportedLayout, Sharing
 
@@ -96,3 +96,10 @@ class PoolDecision:
     steps: tuple[MemberStep, ...] = ()
     release: bool = False
     """Unassign every card: the pool is being deleted and no pod holds a part of its cards."""
+
+
+def unenforced(applied: Sharing) -> str:
+    """Why nothing keeps pods within their shares, in the words of the cards. Empty if something does."""
+    if applied.mode == "TimeSlice":
+        return enforcement.TIME_SLICES.message
+    return enforcement.NOT_ENFORCED.message if applied.enforcement == "None" else ""
