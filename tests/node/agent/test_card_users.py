@@ -40,14 +40,14 @@ def cgroup(pod: Any) -> str:
     return f"/kubepods/burstable/pod{pod.metadata.uid}/4f5c"
 
 
-async def pod(env: AgentEnv, name: str, *cards: int) -> Any:
-    """A pod of a user on the node; it holds half of these cards."""
+async def pod(env: AgentEnv, name: str, *cards: int, namespace: str = "default") -> Any:
+    """A pod on the node; it holds half of these cards."""
     entries = [{"card": env.card(card), "index": card, "percent": 50} for card in cards]
     meta = {"name": f"{name}-{env.node}", "annotations": {ALLOCATION: json.dumps(entries)} if cards else {}}
     container = {"name": "main", "image": "none", "resources": {"limits": {PERCENT: "50"} if cards else {}}}
     spec = {"nodeName": env.node, "containers": [container], "terminationGracePeriodSeconds": 0}
-    made = await env.api.create(kinds.PODS, {"metadata": meta, "spec": spec}, namespace="default")
-    await until(lambda: env.pods.named(made.metadata.name, "default"), "the pod to be seen")
+    made = await env.api.create(kinds.PODS, {"metadata": meta, "spec": spec}, namespace=namespace)
+    await until(lambda: env.pods.named(made.metadata.name, namespace), "the pod to be seen")
     return made
 
 
@@ -93,6 +93,29 @@ async def test_nvml_tells_strangers_and_idle_cards(env: AgentEnv, driver: NvmlEn
 
         driver.run(0, 15, cgroup(mine))
         await report(env, 0, lambda card: card.idle_since is None, "the card to be used again")
+
+
+async def test_clients_of_mps_use_their_card_and_its_server_is_no_stranger(
+    env: AgentEnv, driver: NvmlEnv, clock: FakeWatchClock
+):
+    """The server belongs to a pod of `croupier mps`; the driver lists a client apart from other processes."""
+    mine = await pod(env, "mine", 0)
+    daemons = await pod(env, "croupier-mps", namespace=env.namespace)
+    driver.run(0, 11, cgroup(daemons), name="nvidia-cuda-mps")
+    driver.run(0, 12, cgroup(mine), kind="M")
+    driver.run(1, 13, "/user.slice")
+    cards = NvmlCards(clock=clock, library=str(driver.library), host=driver.host)
+    async with at_work(env, cards=cards) as agent:
+        await agent.started.wait()
+        clock.ahead += SETTLE
+        await report(env, 1, lambda card: bool(card.strangers), "a later look")
+        used = await report(env, 0, lambda _: True, "the shared card")
+        assert (used.idle_since, used.strangers) == (None, ())
+
+        driver.end(12)
+        clock.ahead += SETTLE
+        idle = await report(env, 0, lambda card: card.idle_since is not None, "the card to be idle")
+        assert idle.strangers == (), "a server without clients is no use of the card"
 
 
 async def test_short_processes_cost_no_writes(env: AgentEnv, driver: NvmlEnv, clock: FakeWatchClock):

@@ -190,28 +190,36 @@ async def test_allocatable_follows_the_annotation_and_a_container_gets_its_mig_d
     await shows({TWO: 8, THREE: 4, SMALL: 0})
     assert _condition(env, "GPUResourcesServed") == "Served"
 
-    asks = pod("slice", {THREE: 1})
-    asks["spec"]["containers"][0]["command"] = ["sh", "-c", "echo NODES=$(ls /dev/croupier); env; sleep 3600"]
-    own = [{"name": _cdi_variable(f"{index}-3g.30gb-4"), "value": "mine"} for index in range(4)]
-    asks["spec"]["containers"][0]["env"] = own
-    await env.kubelet.opens(asks)
-    await env.kubelet.runs("slice")
+    own = {_cdi_variable(f"{index}-3g.30gb-4"): "mine" for index in range(4)}
+    meta = {"name": "own", "namespace": env.kubelet.namespace}
+    await env.kubelet.api.create(kinds.CONFIG_MAPS, {"metadata": meta, "data": own})
+    ways: dict[str, dict[str, Any]] = {
+        "slice": {"env": [{"name": name, "value": value} for name, value in own.items()]},
+        "referred": {"envFrom": [{"configMapRef": {"name": "own"}}]},
+    }
+    for name, variables in ways.items():
+        asks = pod(name, {THREE: 1})
+        command = ["sh", "-c", "echo NODES=$(ls /dev/croupier); env; sleep 3600"]
+        asks["spec"]["containers"][0] |= {"command": command, **variables}
+        await env.kubelet.opens(asks)
+    await env.kubelet.runs(*ways)
 
-    environment = await env.kubelet.environment("slice")
     slots = {
         slot.uuid: f"{card.index}-{slot.id}" for card in (await env.report()).cards for slot in card.cut.slots
     }
-    place = slots[environment["NVIDIA_VISIBLE_DEVICES"]]
-    assert environment["NODES"] == place
-    variable = _cdi_variable(place)
-    assert {variable} < {entry["name"] for entry in own}
-    assert environment[variable] == environment["NVIDIA_VISIBLE_DEVICES"], "CDI replaces the pod's variables"
-    assert [environment[entry["name"]] for entry in own].count("mine") == 3
+    for name in ways:
+        environment = await env.kubelet.environment(name)
+        place = slots[environment["NVIDIA_VISIBLE_DEVICES"]]
+        assert environment["NODES"] == place
+        seen = {variable: environment[variable] for variable in own}
+        given = {_cdi_variable(place): environment["NVIDIA_VISIBLE_DEVICES"]}
+        assert seen == own | given, "CDI replaces the pod's variables"
 
     assert (env.cdi / cdi.FILE).exists()
     await env.ends()
     assert not (env.cdi / cdi.FILE).exists()
-    await env.gone("slice")
+    for name in ways:
+        await env.gone(name)
 
 
 def _cdi_variable(place: str) -> str:
