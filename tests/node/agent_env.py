@@ -29,6 +29,7 @@ from croupier.node.agent.repartitioning import Repartitioner
 from croupier.node.cards import simulated_spec, simulated_state
 from croupier.node.cards.card_driver import CardDriver
 from croupier.node.cards.simulated import SimulatedCards, SimulatedFiles
+from croupier.node.mps.share_enforcer import ShareEnforcement, SimulatedEnforcement
 from croupier.node.node_informers import NodeInformers, PoolConfigMaps
 from tests.controllers.ledger_env import running, watched
 from tests.polling import until
@@ -73,7 +74,14 @@ class AgentEnv:
             PoolConfigMaps(self.maps),
         )
 
-    def agent(self, cards: str | CardDriver = "SIM-70GB:4", beat: float = 1000.0, **chosen: Any) -> NodeAgent:
+    def agent(
+        self,
+        cards: str | CardDriver = "SIM-70GB:4",
+        beat: float = 1000.0,
+        *,
+        enforcement: ShareEnforcement | None = None,
+        **chosen: Any,
+    ) -> NodeAgent:
         """`cards` is the specification of simulated cards, or another driver."""
         window = self.informers()
         files = SimulatedFiles(self.folder / "cards.json", self.faults)
@@ -83,7 +91,14 @@ class AgentEnv:
             else cards
         )
         serving = StatusServing(self.api, window)
-        parts = NodeAgentParts(window, known, serving, Repartitioner(known, self.clock), self.recorder)
+        parts = NodeAgentParts(
+            window,
+            known,
+            serving,
+            Repartitioner(known, self.clock),
+            self.recorder,
+            enforcement or SimulatedEnforcement(),
+        )
         settings = NodeAgentOptions(self.namespace, every=0.2, beat=beat, clock=self.clock)
         return NodeAgent(parts, self.api, replace(settings, **chosen))
 

@@ -6,11 +6,18 @@ import json
 from croupier.api import kinds
 from croupier.api.gpu.agent_report import ReportedHealth
 from croupier.core.cards import card_health
+from croupier.core.nodes.mps_daemon import DaemonRequest
 from croupier.kube.client.api_client import DeleteOptions
 from croupier.node.agent import gpu_labels
 from croupier.node.agent.agent import NodeAgent
+from croupier.node.cards import simulated_state
+from croupier.node.mps.mps_control import MpsControl
+from croupier.node.mps.mps_daemons import MpsDaemons
+from croupier.node.mps.mps_folder import MpsFolder
+from croupier.node.mps.share_enforcer import HamiCore, ShareEnforcer
 from tests.controllers.ledger_env import running
 from tests.node.agent_env import AgentEnv, at_work, layout
+from tests.node.mps.mps_env import CardModes
 from tests.node.simulated_env import OffsetClock
 from tests.polling import until, until_async
 
@@ -221,6 +228,25 @@ async def test_a_restarted_agent_finishes_the_change_of_a_killed_one(env):
     async with at_work(env):
         await shows(env, small="28")
         await applied(env)
+
+
+async def test_a_restarted_agent_leaves_a_card_to_the_mps_daemon_that_still_has_it(env, tmp_path):
+    """The daemon of the agent before: this one has not looked after daemons yet when it plans layouts."""
+    folder = MpsFolder(tmp_path / "mps")
+    daemons = MpsDaemons(folder, MpsControl(), CardModes("ExclusiveProcess"), env.clock)
+    left = folder.card(simulated_state.card_uuid(env.node, simulated_state.address(0)))
+    left.prepare()
+    left.write_request(DaemonRequest(1, run=True))
+    await env.annotate(layout("small", [0, 1]))
+
+    async with at_work(env, enforcement=ShareEnforcer(daemons, HamiCore(), env.clock)):
+        await state(env, 1, "Applied")
+        assert "waiting for the end of its MPS daemon" in await state(env, 0, "Waiting")
+        assert (await env.cut(0)).slots == ()
+
+        left.remove()
+        await state(env, 0, "Applied")
+        assert len((await env.cut(0)).slots) == 7
 
 
 async def test_an_unhealthy_card_is_withdrawn_at_once_and_back_after_three_clean_heartbeats(env):

@@ -241,7 +241,7 @@ class NodeAgent:
                 break
         unfinished = self._parts.repartitioner.unfinished()
         at = self._settings.clock.monotonic()
-        owned = frozenset(card for card, state in self._enforcement.items() if state and state.owned)
+        owned = frozenset(card.address for card in seen.cards if self._parts.enforcement.owns(card))
         return RoundInputs(seen, given, self._memory, self._busy, at, unfinished, owned)
 
     async def _inspected(self) -> DriverSnapshot:

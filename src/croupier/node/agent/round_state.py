@@ -118,7 +118,7 @@ class RoundInputs:
     unfinished: Container[str] = ()
     """The addresses of cards whose change was interrupted."""
     owned: Container[str] = ()
-    """The cards that an MPS daemon owns."""
+    """The addresses of cards that an MPS daemon owns."""
 
 
 def build(informers: NodeInformers, now: RoundInputs) -> RoundState:
@@ -135,7 +135,7 @@ def build(informers: NodeInformers, now: RoundInputs) -> RoundState:
             continue
         target = wants.target(card_id)
         ties = node_informers.change_blockers(card_id, target, known, holders.get(card_id, ()))
-        ties = replace(ties, assignments_unknown=now.given is None, daemon=card_id in now.owned)
+        ties = replace(ties, assignments_unknown=now.given is None, daemon=card.address in now.owned)
         memory = now.history.get(card_id, CardHistory())
         memory = replace(memory, unfinished=card.address in now.unfinished)
         steps[card_id] = node_plan.step(card_id, card, target, memory, blockers=ties, now=now.at)

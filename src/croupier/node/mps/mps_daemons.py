@@ -119,6 +119,9 @@ class MpsDaemons:
     def is_supervised(self) -> bool:
         return self._folder.is_supervised()
 
+    def owns(self, uuid: str) -> bool:
+        return bool(uuid) and self._folder.card(uuid).request() is not None
+
     def state(self, card_id: str) -> CardDaemon | None:
         return self._cards.get(card_id)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from croupier.core.model.enforcement import CardEnforcement
+from croupier.core.model.gpu_card import GpuCard
 from croupier.core.nodes import mps_daemon, plugin_devices, share_enforcement
 from croupier.core.nodes.mps_daemon import CardClients, Off, Ready, Withhold
 from croupier.core.nodes.plugin_devices import NodeCard
@@ -53,6 +54,10 @@ class ShareEnforcement(Protocol):
         """Call `changed` when the state of a card changed."""
         ...
 
+    def owns(self, card: GpuCard) -> bool:
+        """Whether an MPS daemon has the card or is about to; also known right after a restart."""
+        ...
+
     def observe(self, shares: NodeShares) -> dict[str, CardEnforcement | None]: ...
 
     async def edits(self, allocated: AllocatedDevices) -> ContainerEdits:
@@ -65,6 +70,9 @@ class SimulatedEnforcement:
 
     def watch(self, changed: Callable[[], None]) -> None:
         """Nothing changes."""
+
+    def owns(self, card: GpuCard) -> bool:
+        return False
 
     def observe(self, shares: NodeShares) -> dict[str, CardEnforcement | None]:
         return {card_id: share_enforcement.simulated(card) for card_id, card in shares.cards.items()}
@@ -112,6 +120,9 @@ class ShareEnforcer:
     def watch(self, changed: Callable[[], None]) -> None:
         self._daemons.changed = changed
 
+    def owns(self, card: GpuCard) -> bool:
+        return self._daemons.owns(card.uuid)
+
     async def run(self, stop: asyncio.Event) -> None:
         await self._daemons.run(stop)
 
@@ -129,13 +140,13 @@ class ShareEnforcer:
 
     def _state(self, card: NodeCard) -> CardEnforcement | None:
         daemon = self._daemons.state(card.id)
-        idle = daemon is None or isinstance(daemon.decision, Off)
+        owned = self.owns(card.gpu)
+        idle = daemon is None or (isinstance(daemon.decision, Off) and not owned)
         if daemon is None or (idle and not share_enforcement.uses_mps(card)):
             return share_enforcement.by_mode(card, self._hami.trouble())
         decision = daemon.decision
         if idle and card.pool is None and not self._daemons.is_supervised:
             decision = mps_daemon.NO_SUPERVISOR
-        owned = not idle and daemon.folder.request() is not None
         return share_enforcement.with_daemon(card, decision, static=daemon.is_static, owned=owned)
 
     async def edits(self, allocated: AllocatedDevices) -> ContainerEdits:
