@@ -27,7 +27,8 @@ from tests.install.rendering import (
 from tools import chart
 from tools.chart import HelmFailed
 
-AGENTS = {"croupier-node", "croupier-market"}
+MPS = "croupier-mps"
+AGENTS = {"croupier-node", "croupier-market", MPS}
 CONTROLLERS = {
     "gpu-inventory-controller",
     "gpu-bootstrap-controller",
@@ -69,13 +70,25 @@ def found(request):
 
 def test_every_process_has_its_own_account_and_probes(found):
     accounts = {item["metadata"]["name"] for item in of_kind(found, "ServiceAccount")}
-    for name, pod in pods(found).items():
+    processes = {name: pod for name, pod in pods(found).items() if name != MPS}
+    for name, pod in processes.items():
         assert pod["spec"]["serviceAccountName"] == name
         assert pod["metadata"]["labels"]["app.kubernetes.io/part-of"] == "croupier"
         for container in pod["spec"]["containers"]:
             assert {"livenessProbe", "readinessProbe", "resources"} <= container.keys()
             assert container["resources"]["requests"].keys() == {"cpu", "memory"}
-    assert accounts == set(pods(found))
+    assert accounts == set(processes)
+
+
+def test_mps_daemons_run_without_an_account_and_are_never_restarted_by_a_probe():
+    spec = pods(objects())[MPS]["spec"]
+    assert "serviceAccountName" not in spec
+    assert spec["automountServiceAccountToken"] is False
+    (container,) = spec["containers"]
+    assert not {"livenessProbe", "startupProbe"} & container.keys(), (
+        "a restart ends the programs of all shares"
+    )
+    assert container["resources"]["requests"].keys() == {"cpu", "memory"}
 
 
 def test_all_but_the_agents_are_restricted(found):
