@@ -210,7 +210,7 @@ class LedgerEnv:
             )
 
     @contextlib.asynccontextmanager
-    async def works(self, *parts: str) -> AsyncIterator[Audit]:
+    async def works(self, *parts: str, recheck_delay: float = 0.05) -> AsyncIterator[Audit]:
         """Run the controllers `capacity`, `holders` (default: both) and `occupancy`.
 
         Yields the audit, which the test runs itself.
@@ -243,7 +243,7 @@ class LedgerEnv:
                 self.api,
                 manager=self.manager,
                 recorder=recorder,
-                settings=audit.AuditOptions(recheck_delay=0.05, metrics=AuditMetrics(self.registry)),
+                settings=audit.AuditOptions(recheck_delay=recheck_delay, metrics=AuditMetrics(self.registry)),
             )
 
     @contextlib.asynccontextmanager

@@ -3,6 +3,10 @@
 A divergence is checked again after some seconds, because a pod that has just ended or a bind in flight look
 like errors. If it persists, it is verified against the API server. A divergence with a safe repair is
 repaired; the others are reported as metric, as Event on the Node and in the NodeReservation's status.
+
+A pod that was bound without the extender is adopted when the cache shows its binding, without waiting for
+the next audit: until then its cards count as free. This cannot mistake a bind in flight. The extender holds
+the cards before it sends the Binding, and the repair is decided on the newest ledger when it is written.
 """
 
 import asyncio
@@ -17,8 +21,9 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from croupier.api import convert_pod
+from croupier.api.core_v1 import Pod
 from croupier.api.kinds import NODES, PODS, RESERVATIONS
-from croupier.capacity.cluster_view import ClusterView
+from croupier.capacity.cluster_view import ClusterView, brief_view
 from croupier.capacity.manager import CapacityManager, UnknownNode
 from croupier.controllers.ledger.audit_findings import AuditFindings
 from croupier.controllers.ledger.audit_metrics import AuditMetrics
@@ -27,6 +32,7 @@ from croupier.core.claims.audit import AuditInputs, Divergence
 from croupier.core.ledger import holder as holder_names
 from croupier.core.ledger.ledger import Ledger
 from croupier.core.model.pod_view import PodView
+from croupier.kube.cache.store import ObjectChange
 from croupier.kube.client.api_client import Client
 from croupier.kube.client.clock import Clock, SystemClock
 from croupier.kube.client.concurrency import wait_or_stop
@@ -38,6 +44,9 @@ from croupier.kube.controller.events import EventRecorder
 INTERVAL: Final = 60.0
 RECHECK_DELAY: Final = 5.0
 """Seconds after which a divergence is checked again."""
+ADOPT_DELAY: Final = 0.2
+"""Seconds after which a newly bound pod without a holder is adopted. The cache of ledgers may be behind the
+cache of pods; without the delay, binds of the extender would cost reads and conflicts."""
 
 log = structlog.get_logger(__name__)
 
@@ -69,8 +78,21 @@ class Audit:
         self._recorder = recorder
         self._settings = settings or AuditOptions()
         self.findings = AuditFindings()
+        self._bound: dict[str, set[str]] = {}
+        """By node: `namespace/name` of pods whose binding was just seen."""
+        self._wake = asyncio.Event()
 
     async def run(self, stop: asyncio.Event, leader_check: LeaderCheck = ALWAYS_LEADER) -> None:
+        unsubscribe = self._view.sources.pods.store.subscribe(self._pod_changed)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                adopting = tasks.create_task(self._adopt_bound_pods(leader_check))
+                await self._run_periodically(stop, leader_check)
+                adopting.cancel()
+        finally:
+            unsubscribe()
+
+    async def _run_periodically(self, stop: asyncio.Event, leader_check: LeaderCheck) -> None:
         await wait_or_stop(stop, self._view.complete())
         while not stop.is_set() and leader_check.held():
             try:
@@ -95,6 +117,46 @@ class Audit:
             self.findings.write(node, ())
         left = (finding.kind for findings in self.findings.every().values() for finding in findings)
         self._settings.metrics.left(Counter(left))
+
+    def _pod_changed(self, change: ObjectChange[Pod]) -> None:
+        pod = change.new
+        if pod is None or not pod.spec.node_name or (change.old is not None and change.old.spec.node_name):
+            return
+        self._bound.setdefault(pod.spec.node_name, set()).add(pod.metadata.key)
+        self._wake.set()
+
+    async def _adopt_bound_pods(self, leader_check: LeaderCheck) -> None:
+        """Run until cancelled. A pod that could not be adopted is left to the next audit."""
+        await self._view.complete()
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            await self._settings.clock.sleep(ADOPT_DELAY)
+            if not leader_check.held():
+                return
+            bound, self._bound = self._bound, {}
+            for node, keys in bound.items():
+                try:
+                    await self._adopt(node, keys)
+                except KubeError as error:
+                    log.warning("could not adopt pods, will retry", node=node, error=str(error))
+
+    async def _adopt(self, node: str, keys: Iterable[str]) -> None:
+        """Adopt those of the pods that request cards, hold none, and are still bound to the node.
+
+        Pods of Reservations are left to the audit, because the cached Reservation may be outdated.
+        """
+        held = self._manager.ledger(node)
+        if held is None:
+            return  # all pods of the node are counted when its ledger is opened
+        known = held.holders() | {hold.pod for hold in self._view.reservation_holds(node)}
+        pods = (pod for key in sorted(keys) if (pod := self._view.pod(key)) is not None)
+        unknown = (pod for pod in pods if known.isdisjoint({pod.metadata.key, brief_view(pod).holder}))
+        asking = [pod.metadata.key for pod in unknown if convert_pod.view(pod).wants]
+        if asking:
+            world = AuditInputs(held, self._view.report(node))
+            world = audit.with_pods(world, {key: await self._pod(key) for key in asking})
+            await self._repair_and_report(node, audit.ghosts(world))
 
     def compare(self, node: str) -> tuple[Divergence, ...]:
         """The divergences of a node according to the caches."""
@@ -131,10 +193,13 @@ class Audit:
 
     async def _verify(self, node: str, before: Iterable[Divergence]) -> None:
         confirmed = await self.confirmed(node, before)
-        for divergence in await self.repair(node, confirmed):
+        await self._repair_and_report(node, confirmed)
+        self._report_unrepaired(node, [divergence for divergence in confirmed if divergence.repair is None])
+
+    async def _repair_and_report(self, node: str, found: Iterable[Divergence]) -> None:
+        for divergence in await self.repair(node, found):
             self._settings.metrics.repaired(divergence.finding.kind)
             self._report(node, divergence, f"{divergence.finding.message}; repaired")
-        self._report_unrepaired(node, [divergence for divergence in confirmed if divergence.repair is None])
 
     async def _live(self, world: AuditInputs, seen: Sequence[Divergence]) -> AuditInputs:
         """`world` with the affected pods and Reservations read from the API server."""

@@ -105,7 +105,7 @@ def compare(world: AuditInputs) -> tuple[Divergence, ...]:
         *_leaks(world),
         *_overlaps(world),
         *_wrong_cards(world, names),
-        *_ghosts(world),
+        *ghosts(world),
         *strangers(world),
     )
 
@@ -256,15 +256,15 @@ def _wrong_card(held: Ledger, entry: tuple[str, Grant], repair: MoveGrants) -> D
     return Divergence(finding, repair if possible else None)
 
 
-def _ghosts(world: AuditInputs) -> list[Divergence]:
-    ghosts = []
+def ghosts(world: AuditInputs) -> list[Divergence]:
+    found = []
     for pod in world.live():
         if world.ledger.grant(pod.holder) or world.ledger.grant(pod.key):
             continue
         pledge = world.reservation_holds.get(pod.key)
         if pod.wants or (pod.grant and pledge is not None) or (pod.trouble and pod.marked):
-            ghosts.append(_ghost(world.ledger, AdoptPod(pod, pledge)))
-    return ghosts
+            found.append(_ghost(world.ledger, AdoptPod(pod, pledge)))
+    return found
 
 
 def _ghost(held: Ledger, repair: AdoptPod) -> Divergence:
