@@ -120,6 +120,10 @@ class ExtenderEnv:
     async def pod(self, name: str, **how: Any) -> Pod:
         return await self.api.create(kinds.PODS, manifest(name, **how), namespace=self.namespace)
 
+    async def delete(self, name: str) -> None:
+        how = DeleteOptions(grace_seconds=0)
+        await self.api.delete(kinds.PODS, name, namespace=self.namespace, how=how)
+
     async def look(self, name: str) -> Pod | None:
         with contextlib.suppress(NotFound):
             return await self.api.get(kinds.PODS, name, namespace=self.namespace)
