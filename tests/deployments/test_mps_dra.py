@@ -30,9 +30,10 @@ ALLOCATION = "gpu.mps.io/allocation"
 async def installed(private_lab: Any) -> AsyncIterator[tuple[Lab, Client]]:
     """A private lab, because the policy applies to all pods."""
     lab = await private_lab()
-    for folder in (FOLDER.parent / "namespace", FOLDER):
+    # Caches of the tests never sync without the kinds of cards and pools, which the controllers read, too.
+    for folder in (FOLDER.parents[1] / "config/crd", FOLDER.parent / "namespace", FOLDER):
         lab.kubectl("apply", "-k", str(folder))
-    lab.kubectl("wait", "--for=condition=Established", "crd/reservations.mps.nvidia.com")
+    lab.kubectl("wait", "--for=condition=Established", "crd", "--all")
     lab.kubectl("create", "serviceaccount", "default")  # there is no controller manager
     async with api_client.connect(config.load(lab.kubeconfig)) as api:
         yield lab, api
