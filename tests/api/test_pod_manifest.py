@@ -148,7 +148,7 @@ def test_a_pod_that_is_not_scheduled_is_refused(spec, why):
 def test_a_pod_with_a_bad_request_is_refused():
     meta = {"name": "p", "annotations": {"gpu.mps.io/cards": "many"}}
 
-    found = pod_manifest.schedulable(read({"kind": "Pod", "metadata": meta, "spec": SPEC}))
+    found = pod_manifest.pod(json.dumps({"kind": "Pod", "metadata": meta, "spec": SPEC}))
 
     assert isinstance(found, Refusal)
     assert "gpu.mps.io/cards" in found.reason

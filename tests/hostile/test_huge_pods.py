@@ -5,6 +5,7 @@ little more than twice the instructions. A patch copies lists in one instruction
 two CPU times of the same run.
 """
 
+import gc
 import sys
 import time
 from collections.abc import Callable
@@ -74,11 +75,14 @@ def steps(work: Callable[[], object]) -> int:
         return traced
 
     before = sys.gettrace()
+    gc.collect()
+    gc.disable()  # finalizers of other tests' objects would be counted
     sys.settrace(traced)
     try:
         work()
     finally:
         sys.settrace(before)
+        gc.enable()
     return count
 
 

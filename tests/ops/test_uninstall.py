@@ -7,7 +7,7 @@ from typing import Any
 
 from croupier.admission import configurations
 from croupier.admission.configurations import ServiceTarget, WebhookConfigurationOptions
-from croupier.api import crds, kinds
+from croupier.api import crds, kinds, usage_records
 from croupier.api.core_v1 import micro_time
 from croupier.api.gpu.agent_report import FIELD_MANAGER
 from croupier.api.gpu.pool import POOL_FINALIZER
@@ -96,6 +96,7 @@ async def _people(api: Client) -> None:
     await api.create(kinds.RESERVATIONS.raw, {"metadata": meta, "spec": asked})
     maps = {"name": "gpupool-team-b", "namespace": OURS, "labels": {"gpu.deckhouse.io/pool": "team-b"}}
     await api.create(kinds.CONFIG_MAPS.raw, {"metadata": maps})
+    await api.create(kinds.CONFIG_MAPS.raw, {"metadata": {"name": usage_records.ACCOUNT, "namespace": OURS}})
     pod = env.pod("default", "trainer")
     pod["spec"] |= {"nodeName": NODE, "tolerations": [{"operator": "Exists"}]}
     await api.create(kinds.PODS.raw, pod)
@@ -203,6 +204,7 @@ def _piped(command: list[str], answer: str) -> subprocess.CompletedProcess[str]:
 
 def _report_says_what_was_removed(printed: str) -> None:
     assert f"deleted ConfigMap {OURS}/gpupool-team-b" in printed
+    assert f"deleted ConfigMap {OURS}/{usage_records.ACCOUNT}" in printed
     assert "removed the finalizer from GPUPool team-b" in printed
     assert f"from Node {NODE}" in printed
     assert "removed labels" in printed

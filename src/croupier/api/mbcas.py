@@ -91,7 +91,8 @@ class PodAllocationStatus(Wire, frozen=True, kw_only=True):
     It refers to the current spec only if observedGeneration equals metadata.generation. Failed is always
     tried again: after 5 seconds, growing to 5 minutes, and at once after a change of this object. A cause in
     the pod or in this object (such as BelowRequest, Guaranteed or NoCPULimit) is evaluated again after every
-    change of the pod and every 5 minutes, and written only if the result differs.
+    change of the pod and every 5 minutes, and written only if the result differs. TooManyAllocations is
+    evaluated again when another PodAllocation of the namespace is deleted.
     """
     reason: Annotated[
         str,

@@ -60,6 +60,11 @@ def slot_name(day: int) -> str:
     return f"{ACCOUNT}-{day // SLOT_DAYS % SLOTS:02}"
 
 
+def names() -> tuple[str, ...]:
+    """All ConfigMaps of usage."""
+    return (ACCOUNT, *(slot_name(number * SLOT_DAYS) for number in range(SLOTS)))
+
+
 def first_day_of_slot(day: int) -> int:
     """The first day that is stored together with `day`."""
     return day - day % SLOT_DAYS

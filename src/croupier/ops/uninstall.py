@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
 
 from croupier.admission import certificates_shared, configurations
-from croupier.api import crds, kinds, market_report
+from croupier.api import crds, kinds, market_report, usage_records
 from croupier.api.gpu import agent_report, pool_config
 from croupier.api.gpu.agent_report import FIELD_MANAGER
 from croupier.api.gpu.pool import POOL_FINALIZER
@@ -155,8 +155,18 @@ def _applied(meta: Raw) -> set[str]:
 
 async def _created_objects(cluster: Installation) -> list[Remnant]:
     """Objects that the processes created; objects of manifests are removed with the manifests."""
-    maps = await cluster.all(kinds.CONFIG_MAPS, cluster.here(pool_config.POOL_LABEL))
-    created = [uninstall_plan.kept("ConfigMap", item.metadata.key, "the cards of a pool") for item in maps]
+    maps = [item.metadata for item in await cluster.all(kinds.CONFIG_MAPS, cluster.here())]
+    created = [
+        uninstall_plan.kept("ConfigMap", meta.key, "the cards of a pool")
+        for meta in maps
+        if pool_config.POOL_LABEL in meta.labels
+    ]
+    recorded = set(usage_records.names())
+    created += [
+        uninstall_plan.kept("ConfigMap", meta.key, "the record of usage")
+        for meta in maps
+        if meta.name in recorded
+    ]
     leases = [lease.metadata for lease in await cluster.all(kinds.LEASES, cluster.here())]
     ours = {*ELECTIONS.values(), *exclusion.LEASE_OF.values(), SECOND_SCHEDULER_NAME}
     created += [

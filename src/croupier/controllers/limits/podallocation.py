@@ -246,8 +246,11 @@ class PodAllocationController:
         failure = self._failures.get(key)
         if decision.verdict.retried and failure is not None:
             return max(0.0, failure.due - self._settings.clock.monotonic())
-        if decision.verdict.phase == "Failed" and decision.again is None:
-            return self._settings.retries.most  # evaluated again; written only if the result differs
+        # Failed is evaluated again, and written only if the result differs. One beyond the limit waits for a
+        # deletion: thousands of them cost nothing.
+        excess = decision.verdict.code == resize_model.TOO_MANY
+        if decision.verdict.phase == "Failed" and decision.again is None and not excess:
+            return self._settings.retries.most
         return decision.again
 
     async def _tell(

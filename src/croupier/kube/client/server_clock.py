@@ -19,6 +19,8 @@ from croupier.kube.client.clock import Clock
 
 DATE_RESOLUTION: Final = 1.0
 """Seconds by which a Date may be earlier than the time at which it was written."""
+ROUNDING: Final = 0.001
+"""Seconds by which sums of times differ because of their floating point numbers, and more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,8 @@ class ServerClock:
         if self._bounds is None:
             return local
         corrected = self._bounds.corrected(local.timestamp(), self._local.monotonic())
-        return local if corrected == local.timestamp() else datetime.fromtimestamp(corrected, UTC)
+        within = abs(corrected - local.timestamp()) < ROUNDING
+        return local if within else datetime.fromtimestamp(corrected, UTC)
 
     def monotonic(self) -> float:
         return self._local.monotonic()
