@@ -214,6 +214,15 @@ class PoolEnv:
         found = meta.condition((await self.get(name)).status.conditions, kind)
         return found.message if found is not None else ""
 
+    async def says(self, name: str, kind: str, *words: str) -> None:
+        """A message may follow the status of its condition a moment later."""
+
+        async def so() -> bool:
+            message = await self.message(name, kind)
+            return all(word in message for word in words)
+
+        await self.eventually(so, f"{kind} of {name} to say {words}")
+
     async def becomes(self, name: str, kind: str, wanted: str) -> None:
         async def so() -> bool:
             return await self.condition(name, kind) == wanted

@@ -135,10 +135,13 @@ async def test_a_changed_enforcement_applies_after_the_last_share_ended(pools: P
         assert "enforces" not in await pools.message("team-a", "Available")
         await pools.set_allocation("team-a", mode="MPS", enforcement="None")
         await pools.becomes("team-a", "Maintenance", "True Draining")
-        why = await pools.message("team-a", "Maintenance")
-        assert "the pool changes from MPS to MPS with enforcement None" in why
-        assert f"{pools.namespace}/trainer holds 30 % of card {card}" in why
-        assert await pools.condition("team-a", "Available") == "False Maintenance"
+        await pools.says(
+            "team-a",
+            "Maintenance",
+            "the pool changes from MPS to MPS with enforcement None",
+            f"{pools.namespace}/trainer holds 30 % of card {card}",
+        )
+        await pools.becomes("team-a", "Available", "False Maintenance")
         assert (await _allocation(pools, "MPS")).enforcement == "MPS"
         assert await _served_enforcement(pools) == "MPS"
 
@@ -146,11 +149,17 @@ async def test_a_changed_enforcement_applies_after_the_last_share_ended(pools: P
         await pools.occupied(card, "Withdrawn")
         await pools.becomes("team-a", "Maintenance", "False Serving")
         assert (await _allocation(pools, "MPS")).enforcement == "None"
-        assert await _served_enforcement(pools) == "None"
+
+        async def served() -> bool:
+            return bool(await _served_enforcement(pools) == "None")
+
+        await pools.eventually(served, "the agents to read enforcement None")
         await pools.occupied(card, "Free")
         await pools.becomes("team-a", "Available", "True Serving")
-        assert await pools.message("team-a", "Available") == (
-            "100 of 100 units are available; the pool has enforcement None, so nothing enforces its shares"
+        await pools.says(
+            "team-a",
+            "Available",
+            "100 of 100 units are available; the pool has enforcement None, so nothing enforces its shares",
         )
 
 
