@@ -121,7 +121,11 @@ def test_why_a_card_cannot_join_a_pool(card: GPUDevice, node: GPUNodeInventory |
 
 ALLOCATIONS = {
     "whole cards": ({"mode": "Exclusive"}, Sharing("Exclusive")),
-    "percent": ({"mode": "MPS", "maxDevicesPerNode": 2}, Sharing("MPS")),
+    "percent": ({"mode": "MPS", "maxDevicesPerNode": 2}, Sharing("MPS", enforcement="MPS")),
+    "percent that nothing enforces": (
+        {"mode": "MPS", "enforcement": "None"},
+        Sharing("MPS", enforcement="None"),
+    ),
     "slices": ({"mode": "TimeSlice", "timeSlice": {"maxSlicesPerDevice": 4}}, Sharing("TimeSlice", slices=4)),
     "default slices": ({"mode": "TimeSlice"}, Sharing("TimeSlice", slices=8)),
     "a profile": ({"mode": "MIG", "migProfile": "1g.10gb"}, Sharing("MIG", profile="1g.10gb")),
