@@ -154,7 +154,14 @@ async def test_a_changed_enforcement_applies_after_the_last_share_ended(pools: P
             return bool(await _served_enforcement(pools) == "None")
 
         await pools.eventually(served, "the agents to read enforcement None")
-        await pools.occupied(card, "Free")
+
+
+async def test_a_pool_says_that_nothing_enforces_its_shares(pools: PoolEnv) -> None:
+    await pools.node("gpu-1")
+    await pools.pool("team-a", allocation={"mode": "MPS", "enforcement": "None"})
+    await pools.card("gpu-1", 0, "team-a")
+
+    async with pools.works():
         await pools.becomes("team-a", "Available", "True Serving")
         await pools.says(
             "team-a",
