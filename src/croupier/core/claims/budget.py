@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Final, Literal, TypeAlias, cast
+from typing import Final, TypeAlias, cast
 
 from croupier.core.claims import rebuild, reservation
 from croupier.core.claims.reservation import (
@@ -35,7 +35,6 @@ SHARES: Final = REQUESTS + PERCENT
 
 Charge: TypeAlias = Mapping[str, int]
 """What is charged, by the name of the resource in a ResourceQuota."""
-BudgetReason: TypeAlias = Literal["QuotaExceeded", "LimitExceeded", "TTLTooLong"]
 
 
 @dataclass(frozen=True, slots=True)
