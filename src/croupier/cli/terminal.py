@@ -1,5 +1,6 @@
-"""Options and usage errors that the verbs share."""
+"""Options, questions and usage errors that the verbs share."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Annotated, NoReturn
 
@@ -12,6 +13,7 @@ CAPACITY_MANAGERS = ("InMemory", "CRD")
 DEFAULT_NAMESPACE = "d8-gpu-operator"
 
 Output = Annotated[str, typer.Option("--output", "-o", metavar="text|json", help="Output format.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 def check_output(output: str, allowed: Sequence[str] = ("text", "json")) -> None:
@@ -38,6 +40,12 @@ def any_of(names: Sequence[str]) -> str:
 def plural(count: int, noun: str) -> str:
     """`1 node`, `1,000 nodes`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def require_terminal(effect: str, alternative: str = "") -> None:
+    """Exit with code 2 if nobody can be asked whether `effect` is wanted."""
+    if not sys.stdin.isatty():
+        usage_error(f"{effect}, and there is no terminal to ask at: pass --yes to do it{alternative}.")
 
 
 def usage_error(sentence: str) -> NoReturn:

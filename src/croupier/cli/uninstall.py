@@ -1,6 +1,5 @@
 """`croupier uninstall`: remove Croupier from a cluster without affecting running pods."""
 
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,7 +24,7 @@ def uninstall(
     with_crds: Annotated[
         bool, typer.Option("--with-crds", help="Also remove the CRDs, with all their objects.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    yes: terminal.Yes = False,
     wait: Annotated[
         float,
         typer.Option("--wait", min=1, metavar="SECONDS", help="How long to wait for processes to stop."),
@@ -85,12 +84,11 @@ def _ask(going: "Sequence[Remnant]", server: str) -> None:
     """List what would happen and ask; exits if the answer is no, or if there is no terminal to ask at."""
     deleted = [remnant for remnant in going if not remnant.stays]
     changed = [remnant for remnant in going if remnant.stays]
-    if not sys.stdin.isatty():
-        terminal.usage_error(
-            f"uninstall would delete {terminal.plural(len(deleted), 'object')} of {server} and change "
-            f"{terminal.plural(len(changed), 'object')}, and there is no terminal to ask at: pass --yes to "
-            "do it, or --dry-run to list them."
-        )
+    terminal.require_terminal(
+        f"uninstall would delete {terminal.plural(len(deleted), 'object')} of {server} and change "
+        f"{terminal.plural(len(changed), 'object')}",
+        ", or --dry-run to list them",
+    )
     typer.echo(f"Cluster: {server}")
     groups = {"Will be deleted:": deleted, "Stay, but lose a finalizer or marks:": changed}
     for title, listed in groups.items():

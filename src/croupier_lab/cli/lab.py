@@ -274,11 +274,22 @@ def build(real_node: RealNode = False, helm: Helm = False, bin_folder: Bin = Non
 
 
 @app.command("clean-cache")
-def clean_cache() -> None:
-    """Delete the binaries that were built; the next lab builds them again."""
+def clean_cache(*, yes: terminal.Yes = False) -> None:
+    """Delete the binaries that were built; the next lab builds them again, which takes about ten minutes.
+
+    Asks first; without a terminal it needs --yes.
+
+    \b
+    croupier lab clean-cache
+    croupier lab clean-cache --yes            without asking, for scripts
+    """
     from croupier_lab import progress, provisioning, user_dirs
 
     folder = user_dirs.cache()
+    if not yes:
+        terminal.require_terminal(f"clean-cache would delete everything in {folder}")
+        typer.echo(f"Will be deleted: everything in {folder}")
+        typer.confirm("Continue?", abort=True)
     _run(provisioning.clear(folder, progress.to_stderr()))
     typer.echo(f"{folder} is empty.")
 
