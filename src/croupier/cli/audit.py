@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from croupier.cli import cluster, listing, terminal
+from croupier.cli import cluster, completion, listing, terminal
 
 if TYPE_CHECKING:
     from croupier.controllers.ledger.inspection import CheckedFinding, Inspection
@@ -19,7 +19,10 @@ IN_MEMORY = (
 
 
 def audit(
-    node: Annotated[str | None, typer.Argument(metavar="[NODE]", help="Audit only this node.")] = None,
+    node: Annotated[
+        str | None,
+        typer.Argument(metavar="[NODE]", help="Audit only this node.", autocompletion=completion.nodes),
+    ] = None,
     *,
     fix: Annotated[bool, typer.Option("--fix", help="Apply the safe repairs.")] = False,
     output: listing.Format = "table",

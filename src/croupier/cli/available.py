@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from croupier.cli import amounts, cluster, listing, tables, terminal
+from croupier.cli import amounts, cluster, completion, listing, tables, terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -22,7 +22,10 @@ CLEAR_LINE = "\r\x1b[K"
 
 
 def available(
-    node: Annotated[str | None, typer.Argument(metavar="[NODE]", help="Show only this node.")] = None,
+    node: Annotated[
+        str | None,
+        typer.Argument(metavar="[NODE]", help="Show only this node.", autocompletion=completion.nodes),
+    ] = None,
     *,
     resource: Annotated[
         list[str] | None,

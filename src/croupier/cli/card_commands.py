@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from croupier.cli import card_preview, cards, cluster, pools, terminal
+from croupier.cli import card_preview, cards, cluster, completion, pools, terminal
 
 if TYPE_CHECKING:
     from croupier.api.gpu import GPUDevice, GPUNodeInventory, GPUPool
@@ -23,7 +23,12 @@ POLL = 0.5
 PROGRESS_AFTER = 2.0
 """Seconds before a progress message is printed."""
 
-CardName = Annotated[str, typer.Argument(metavar="CARD", help="The card, by name or as NODE/INDEX.")]
+CardName = Annotated[
+    str,
+    typer.Argument(
+        metavar="CARD", help="The card, by name or as NODE/INDEX.", autocompletion=completion.cards
+    ),
+]
 Wait = Annotated[
     float, typer.Option("--wait", metavar="SECONDS", help="How long to wait for the change; 0 does not wait.")
 ]
@@ -49,7 +54,12 @@ class CommandRun:
 
 def assign(
     name: CardName,
-    pool: Annotated[str, typer.Argument(metavar="POOL", help="The pool to assign the card to.")],
+    pool: Annotated[
+        str,
+        typer.Argument(
+            metavar="POOL", help="The pool to assign the card to.", autocompletion=completion.pools
+        ),
+    ],
     *,
     wait: Wait = 30.0,
     dry_run: DryRun = False,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from croupier.cli import cluster, listing, tables, terminal
+from croupier.cli import cluster, completion, listing, tables, terminal
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -48,14 +48,23 @@ State = Annotated[
 
 def cards(
     name: Annotated[
-        str | None, typer.Argument(metavar="[CARD]", help="One card, by name or as NODE/INDEX.")
+        str | None,
+        typer.Argument(
+            metavar="[CARD]", help="One card, by name or as NODE/INDEX.", autocompletion=completion.cards
+        ),
     ] = None,
     *,
     node: Annotated[
-        str | None, typer.Option("--node", metavar="NODE", help="Only cards of this node.")
+        str | None,
+        typer.Option(
+            "--node", metavar="NODE", help="Only cards of this node.", autocompletion=completion.nodes
+        ),
     ] = None,
     pool: Annotated[
-        str | None, typer.Option("--pool", metavar="POOL", help="Only cards of this pool.")
+        str | None,
+        typer.Option(
+            "--pool", metavar="POOL", help="Only cards of this pool.", autocompletion=completion.pools
+        ),
     ] = None,
     state: State = None,
     output: listing.Format = "table",

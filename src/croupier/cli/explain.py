@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from croupier.cli import cluster, rendering, terminal
+from croupier.cli import cluster, completion, rendering, terminal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +30,9 @@ def explain_group() -> None:
 
 @app.command("pod")
 def pod(
-    name: Annotated[str, typer.Argument(metavar="[NS/]NAME", help="The pod.")],
+    name: Annotated[
+        str, typer.Argument(metavar="[NS/]NAME", help="The pod.", autocompletion=completion.pods)
+    ],
     *,
     namespace: cluster.Namespace = None,
     every: Annotated[bool, typer.Option("--all", help="List every node, not only the first few.")] = False,

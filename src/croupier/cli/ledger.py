@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from croupier.cli import cluster, listing, rendering, terminal
+from croupier.cli import cluster, completion, listing, rendering, terminal
 from croupier.cli.terminal import plural
 
 if TYPE_CHECKING:
@@ -14,7 +14,12 @@ HEADERS = ("node", "cards", "percent", "slots", "slices", "holders", "held", "un
 
 
 def ledger(
-    node: Annotated[str | None, typer.Argument(metavar="[NODE]", help="Show the cards of this node.")] = None,
+    node: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[NODE]", help="Show the cards of this node.", autocompletion=completion.nodes
+        ),
+    ] = None,
     *,
     output: listing.Format = "table",
     kubeconfig: cluster.Kubeconfig = None,

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from croupier.cli import cluster, listing, tables, terminal
+from croupier.cli import cluster, completion, listing, tables, terminal
 from croupier.cli.process_options import LeaseNamespace
 from croupier.cli.terminal import DEFAULT_NAMESPACE
 
@@ -21,7 +21,10 @@ HEADERS = ("pod", "class", "usage", "demand", "throttled", "limit", "", "target"
 
 
 def status(
-    node: Annotated[str | None, typer.Argument(metavar="[NODE]", help="Show only this node.")] = None,
+    node: Annotated[
+        str | None,
+        typer.Argument(metavar="[NODE]", help="Show only this node.", autocompletion=completion.nodes),
+    ] = None,
     *,
     output: listing.Format = "table",
     lease_namespace: LeaseNamespace = DEFAULT_NAMESPACE,

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from croupier.cli import cluster, listing, tables, terminal
+from croupier.cli import cluster, completion, listing, tables, terminal
 
 if TYPE_CHECKING:
     from croupier.api.gpu import GPUPool
@@ -16,7 +16,7 @@ SHOWN = 20
 
 app = typer.Typer(rich_markup_mode="rich")
 
-Name = Annotated[str, typer.Argument(metavar="POOL", help="The pool.")]
+Name = Annotated[str, typer.Argument(metavar="POOL", help="The pool.", autocompletion=completion.pools)]
 
 
 @app.callback(invoke_without_command=True)

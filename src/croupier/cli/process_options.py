@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from croupier.cli import terminal
+from croupier.cli import completion, terminal
 from croupier.cli.terminal import CAPACITY_MANAGERS, STRATEGIES
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ StrategyName = Annotated[
         metavar="|".join(STRATEGIES),
         show_default="Spread, or as --settings say",
         help="Default strategy of card selection.",
+        autocompletion=completion.strategies,
     ),
 ]
 Ttl = Annotated[

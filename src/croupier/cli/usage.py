@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from croupier.cli import cluster, rendering, tables, terminal
+from croupier.cli import cluster, completion, rendering, tables, terminal
 from croupier.cli.terminal import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
@@ -31,7 +31,14 @@ def usage(
         typer.Option("--by", metavar="FIELD", help="namespace, pool, model or mode. Repeatable."),
     ] = None,
     namespace: Annotated[
-        str | None, typer.Option("--namespace", "-n", metavar="NS", help="Only this namespace; default all.")
+        str | None,
+        typer.Option(
+            "--namespace",
+            "-n",
+            metavar="NS",
+            help="Only this namespace; default all.",
+            autocompletion=completion.namespaces,
+        ),
     ] = None,
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="table|json|csv", help="Output format.")

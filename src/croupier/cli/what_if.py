@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from croupier.cli import cluster, manifest, rendering, tables, terminal
+from croupier.cli import cluster, completion, manifest, rendering, tables, terminal
 from croupier.cli import explain as explaining
 from croupier.cli.terminal import STRATEGIES
 
@@ -26,7 +26,9 @@ def what_if(
     strategy: Annotated[
         str | None,
         typer.Option(
-            metavar="|".join(STRATEGIES), help="Overrides the strategy of the pool; default Spread."
+            metavar="|".join(STRATEGIES),
+            help="Overrides the strategy of the pool; default Spread.",
+            autocompletion=completion.strategies,
         ),
     ] = None,
     namespace: cluster.Namespace = None,
