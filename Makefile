@@ -1,6 +1,6 @@
 # Development commands. `make` without a target lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check prove bench lab docs clean generate web lock packages
+.PHONY: help setup installed demo test check prove bench lab docs clean generate web lock packages
 
 PYTHON ?= python3
 VENV := .venv
@@ -14,12 +14,15 @@ WORKERS ?= 2
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(STAMP) packages ## Install all dependencies; creates .venv/bin/croupier
+setup: installed ## Install all dependencies; creates .venv/bin/croupier
+	@echo "Installed. Next: make demo, or: export PATH=$(CURDIR)/$(BIN):\$$PATH; croupier --help"
 
-demo: setup ## Start a cluster with simulated GPU nodes and show what Croupier does
+installed: $(STAMP) packages
+
+demo: installed ## Start a cluster with simulated GPU nodes and show what Croupier does
 	$(BIN)/croupier demo
 
-test: setup ## Run all tests on a real Kubernetes (the first run builds it in about ten minutes)
+test: installed ## Run all tests on a real Kubernetes (the first run builds it in about ten minutes)
 	$(BIN)/croupier lab build $(REAL_NODE) --helm
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
@@ -34,15 +37,15 @@ check: $(STAMP) ## Check linters, types, layers and generated files
 	$(BIN)/python -m tools.reference --check
 	$(BIN)/python -m tools.web --check
 
-prove: setup ## Run the proof tests at full size: nothing is overcommitted, lost or leaked (docs/proof.md)
+prove: installed ## Run the proof tests at full size: nothing is overcommitted, lost or leaked (docs/proof.md)
 	$(BIN)/croupier lab build $(REAL_NODE)
 	$(BIN)/pytest tests/proof tests/hostile tests/ui/browser --prove-full
 
-bench: setup ## Run the benchmarks; prints a table and writes bench/results/latest.json
+bench: installed ## Run the benchmarks; prints a table and writes bench/results/latest.json
 	$(BIN)/croupier lab build
 	$(BIN)/python -m bench
 
-lab: setup ## Start a lab with four simulated nodes of eight H100; runs until Ctrl-C
+lab: installed ## Start a lab with four simulated nodes of eight H100; runs until Ctrl-C
 	$(BIN)/croupier lab up --nodes 4 --gpus H100:8
 
 docs: $(STAMP) ## Build the documentation site into build/site
@@ -72,7 +75,11 @@ clean: ## Remove build outputs (to remove built binaries: croupier lab clean-cac
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(STAMP): requirements.lock pyproject.toml packaging/croupier-lab/pyproject.toml
+	@echo "Installing about 100 Python packages into $(VENV); this takes one to two minutes."
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --require-hashes -r requirements.lock
-	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e . -e packaging/croupier-lab
+	@{ $(BIN)/pip install --progress-bar off --require-hashes -r requirements.lock || echo "pip failed"; } | awk '\
+		/^Collecting/ {n++; printf "  package %d: %s\n", n, $$2; fflush()} \
+		/^Installing collected/ {print "  unpacking all of them"; fflush()} \
+		/^pip failed/ {failed = 1} END {exit failed}'
+	@$(BIN)/pip install --quiet --no-deps --no-build-isolation -e . -e packaging/croupier-lab
 	@touch $@

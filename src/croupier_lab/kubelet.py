@@ -16,6 +16,8 @@ from croupier_lab.certificates import KeyPair
 
 ROOT = "/var/lib/kubelet"
 PORT = 10250
+MAX_NAMESERVERS = 3
+"""The resolver of a container reads no more."""
 
 # Kernel settings that a kubelet writes; it does not write them if they already have these values.
 KERNEL_SETTINGS = {
@@ -37,6 +39,8 @@ class KubeletOptions:
     cgroup: str
     authority: Path
     serving: KeyPair
+    nameservers: tuple[str, ...] = ()
+    """DNS of pods; the lab has no DNS server of its own. Without any, the kubelet warns about every pod."""
     extra: Mapping[str, Any] = field(default_factory=dict)
     """Fields of the KubeletConfiguration that override the ones below."""
 
@@ -54,6 +58,13 @@ def configuration(settings: KubeletOptions) -> str:
         },
         sort_keys=False,
     )
+
+
+def nameservers(resolv_conf: str) -> tuple[str, ...]:
+    """The DNS servers of the machine, for its pods."""
+    lines = (line.split() for line in resolv_conf.splitlines())
+    servers = (words[1] for words in lines if len(words) > 1 and words[0] == "nameserver")
+    return tuple(servers)[:MAX_NAMESERVERS]
 
 
 def _serving(settings: KubeletOptions) -> dict[str, object]:
@@ -77,6 +88,7 @@ def _runtime(settings: KubeletOptions) -> dict[str, object]:
         "containerRuntimeEndpoint": f"unix://{containerd.SOCKET}",
         "cgroupDriver": "cgroupfs",
         "cgroupRoot": f"/{settings.cgroup}",
+        "clusterDNS": list(settings.nameservers),
         "failCgroupV1": False,
         "failSwapOn": False,
         "enforceNodeAllocatable": [],

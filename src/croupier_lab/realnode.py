@@ -41,6 +41,7 @@ from croupier_lab.real_node_paths import ENV_VARIABLE, RealNodePaths
 NAME = "this-machine"
 NAMESPACE_HOLDER = "node-namespace"
 CONTAINERD = "containerd"
+RESOLV_CONF = Path("/etc/resolv.conf")
 KUBELET = "kubelet"
 RELAY = "api-relay"
 CONTAINERD_CONFIG = "containerd.toml"
@@ -243,7 +244,10 @@ def _configure_kubelet(lab: Lab, name: str, *, address: str, extra: Mapping[str,
         authority=site.authority,
         pair=pair,
     )
-    settings = kubelet.KubeletOptions(name, address, here.cgroup, site.authority, pair, extra)
+    servers = kubelet.nameservers(RESOLV_CONF.read_text()) if RESOLV_CONF.exists() else ()
+    settings = kubelet.KubeletOptions(
+        name, address, here.cgroup, site.authority, pair, nameservers=servers or (address,), extra=extra
+    )
     file = _written(here, "kubelet.yaml", kubelet.configuration(settings))
     arguments = kubelet.arguments(settings, configuration_file=file, kubeconfig=credentials)
     here.arguments(KUBELET).write_text(json.dumps(arguments))

@@ -58,6 +58,11 @@ def test_a_pod_runs_and_answers(lab, real_node, namespace):
     run(lab, namespace, pod(real_node, "sh", "-c", "echo dealt; sleep 3600"))
 
     assert lab.kubectl("logs", "p", "-n", namespace).stdout == "dealt\n"
+    reasons = lab.kubectl(
+        "get", "events", "-n", namespace, "-o", "jsonpath={.items[*].reason}"
+    ).stdout.split()
+    assert "Started" in reasons
+    assert "MissingClusterDNS" not in reasons
     answer = lab.kubectl("exec", "p", "-n", namespace, "--", "sh", "-c", "id -u; ls /bin/busybox")
     assert answer.stdout == "0\n/bin/busybox\n"
 

@@ -123,10 +123,17 @@ def test_kubelet_configuration():
     assert configuration["imageGCHighThresholdPercent"] == 100
 
 
+def test_pods_use_the_nameservers_of_the_machine():
+    conf = "# by hand\nsearch example.org\nnameserver 192.0.2.1\nnameserver\n" + "nameserver 192.0.2.2\n" * 3
+
+    assert kubelet.nameservers(conf) == ("192.0.2.1", "192.0.2.2", "192.0.2.2")
+    assert kubelet.nameservers("") == ()
+
+
 def test_kubelet_configuration_overrides():
     pair = KeyPair(Path("/crt"), Path("/key"))
     extra = {"cpuManagerPolicy": "static", "cgroupRoot": "/mine"}
-    settings = kubelet.KubeletOptions("n", "10.244.0.1", "croupier-1", Path("/ca"), pair, extra)
+    settings = kubelet.KubeletOptions("n", "10.244.0.1", "croupier-1", Path("/ca"), pair, extra=extra)
     configuration = yaml.safe_load(kubelet.configuration(settings))
 
     assert (configuration["cpuManagerPolicy"], configuration["cgroupRoot"]) == ("static", "/mine")
