@@ -155,9 +155,10 @@ async def _install(root: Path) -> None:
 async def _compile(root: Path, folder: str) -> None:
     """Compile with the Python of the image, because start-up without bytecode is three times slower.
 
-    The bytecode is not checked against the source, because an image does not keep file times.
+    The bytecode is not checked against the source, because an image does not keep file times. The caller's
+    Python variables must not apply (`-I`): PYTHONPYCACHEPREFIX would move the bytecode elsewhere.
     """
-    compiling = ("python3", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash")
+    compiling = ("python3", "-I", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash")
     await output("chroot", str(root), *compiling, folder)
 
 

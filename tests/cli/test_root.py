@@ -1,12 +1,15 @@
 """The root command: help, version, and errors."""
 
+import ast
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import get_args
 
 import pytest
 
+from croupier import cli
 from croupier.capacity.manager import CapacityManagerKind
 from croupier.cli import terminal
 from croupier.core.model import namespaces
@@ -89,6 +92,51 @@ def test_help_does_not_import_heavy_dependencies():
     assert {
         name for name in loaded if name.startswith("croupier.") and not name.startswith("croupier.cli")
     } == set()
+
+
+LISTINGS = ("available", "cards", "explain", "ledger", "pools", "reservations", "usage", "what_if")
+FOR_SERVERS = {"cryptography", "grpc", "jsonschema", "prometheus_client", "rich", "structlog", "uvicorn"}
+FOR_OTHERS = {
+    "manager": {"cryptography", "grpc", "jsonschema", "pynvml"},
+    "extender": {"cryptography", "grpc", "jsonschema", "pynvml"},
+    "webhook": {"grpc", "jsonschema", "pynvml"},
+    "node": {"cryptography", "jsonschema"},
+    "market_run": {"cryptography", "grpc", "jsonschema", "pynvml"},
+}
+
+
+def imported_by(verb: str) -> set[str]:
+    """The modules that are loaded once every import inside the verb's functions has run."""
+    syntax = ast.parse(Path(cli.__file__).with_name(f"{verb}.py").read_text())
+    statements = [
+        ast.unparse(node)
+        for function in ast.walk(syntax)
+        if isinstance(function, ast.FunctionDef)
+        for node in ast.walk(function)
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+    ]
+    assert statements
+    code = "\n".join(["import sys, croupier.cli", *statements, "print(*sys.modules)"])
+    command = [sys.executable, "-c", code]
+    return set(subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout.split())
+
+
+@pytest.mark.parametrize("verb", LISTINGS)
+def test_a_listing_does_not_import_what_only_servers_need(verb):
+    assert not FOR_SERVERS & imported_by(verb)
+
+
+@pytest.mark.parametrize("verb", FOR_OTHERS)
+def test_a_process_does_not_import_what_only_others_need(verb):
+    assert not FOR_OTHERS[verb] & imported_by(verb)
+
+
+def test_children_of_tests_use_bytecode():
+    """A process without bytecode needs three times the CPU to start."""
+    code = "import sys; print(sys.dont_write_bytecode)"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+    assert shown == "False\n"
 
 
 def test_the_options_offer_every_choice():

@@ -3,6 +3,7 @@
 Helm validates values before it renders templates, so a misspelt value is an error and is not ignored.
 """
 
+from functools import cache
 from typing import Any, Final
 
 from croupier.api import schema, settings_check
@@ -22,6 +23,12 @@ _SECONDS: Final = {"type": "number", "exclusiveMinimum": 0, "maximum": 3600}
 def document() -> schema.Schema:
     """The chart's values.schema.json."""
     return {"$schema": JSON_SCHEMA_DRAFT, "title": "Values of the chart croupier", **_group(**_values())}
+
+
+@cache
+def top_level_keys() -> frozenset[str]:
+    """The top-level keys of the chart's values."""
+    return frozenset(_values())
 
 
 def _values() -> dict[str, Any]:
@@ -123,7 +130,3 @@ def _without_extensions(node: schema.Schema) -> schema.Schema:
 
 def _group(**properties: Any) -> schema.Schema:
     return {"type": "object", "additionalProperties": False, "properties": properties}
-
-
-TOP_LEVEL_KEYS: Final = frozenset(_values())
-"""The top-level keys of the chart's values."""

@@ -4,14 +4,16 @@ import difflib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import ValidationError
 
 from croupier.api import schema
 from croupier.api.settings import Configuration
+
+if TYPE_CHECKING:
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import ValidationError
 
 _TYPE_NAMES: Final = {
     "boolean": "true or false",
@@ -52,11 +54,13 @@ def _without_unknown_fields(node: schema.Schema) -> schema.Schema:
 
 
 @cache
-def _validator() -> Draft202012Validator:
+def _validator() -> "Draft202012Validator":
+    from jsonschema import Draft202012Validator  # noqa: PLC0415 (only documents need it)
+
     return Draft202012Validator(strict())
 
 
-def _problems_in(error: ValidationError) -> Iterator[Problem]:
+def _problems_in(error: "ValidationError") -> Iterator[Problem]:
     path = ".".join(str(step) for step in error.absolute_path)
     node: Any = error.schema
     value: Any = error.instance

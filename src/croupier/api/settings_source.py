@@ -71,16 +71,16 @@ def is_enabled(document: Any) -> bool:
 
 def _has_chart_keys(document: dict[str, Any]) -> bool:
     """Whether a top-level key exists only in the chart's values. `monitoring` exists in both."""
-    return bool(set(document) & (chart_values.TOP_LEVEL_KEYS - set(settings_check.strict()["properties"])))
+    return bool(set(document) & (chart_values.top_level_keys() - set(settings_check.strict()["properties"])))
 
 
 def _misplaced_keys(values: dict[str, Any]) -> Iterator[Problem]:
     """Errors for top-level keys of the values that are misplaced or unknown."""
-    for name in sorted(set(map(str, values)) - chart_values.TOP_LEVEL_KEYS):
+    for name in sorted(set(map(str, values)) - chart_values.top_level_keys()):
         if name in settings_check.strict()["properties"]:
             yield Problem(name, f"in values of the chart this setting is settings.{name}")
         else:
-            known = ", ".join(sorted(chart_values.TOP_LEVEL_KEYS))
+            known = ", ".join(sorted(chart_values.top_level_keys()))
             yield Problem(name, f"the chart has no such value; valid names here are {known}")
 
 
