@@ -26,6 +26,7 @@ from croupier.kube.client.api_client import Selection
 from croupier.kube.client.errors import ApiError
 from croupier.kube.client.identity import Key
 from croupier.kube.client.resource import Raw, Resource
+from croupier.kube.controller import events
 from croupier.kube.controller.events import EventRecorder
 from tests.admission.webhook_env import StampMutator, WebhookEnv, gpu
 from tests.polling import until_async
@@ -150,7 +151,7 @@ async def two_replicas(env: WebhookEnv) -> AsyncIterator[None]:
     """Both replicas watch all pods and have their Events."""
     stop, tasks, kept = asyncio.Event(), [], []
     for _ in range(2):
-        recorder = EventRecorder(env.api, pod_events.REPORTER, naming=pod_events.event_name)
+        recorder = EventRecorder(env.api, pod_events.REPORTER, naming=events.stable_name)
         kept.append(PendingPodEvents(recorder.record))
         store = Store(POD_IDENTITIES)
         store.subscribe(kept[-1].seen)

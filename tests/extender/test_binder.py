@@ -18,10 +18,12 @@ from croupier.extender.binder import Binder
 from croupier.extender.node_ranking import NodeRanking
 from croupier.extender.protocol import ExtenderBindingArgs
 from croupier.kube.client import api_client
-from croupier.kube.client.api_client import Client, DeleteOptions
+from croupier.kube.client.api_client import Client, DeleteOptions, Selection
 from croupier.kube.client.clock import SystemClock
 from croupier.kube.client.errors import Unreachable
 from croupier.kube.client.retry import RetryOptions
+from croupier.kube.controller import events
+from croupier.kube.controller.events import EventRecorder
 from tests.extender.builders import ledger
 from tests.extender.conftest import crd_manager
 from tests.extender.env import ExtenderEnv
@@ -36,7 +38,15 @@ class Clerk:
     def __init__(self, table: ExtenderEnv, *, api: Client | None = None, book: Any = None) -> None:
         manager, clock = book or table.manager, SystemClock()
         self.index = NodeRanking(manager, clock, strategy=lambda _wants: "BinPack")
-        self.binder = Binder(api or table.api, manager, self.index, clock, ttl=timedelta(seconds=120))
+        self.recorder = EventRecorder(table.api, "croupier-ledger", naming=events.stable_name)
+        self.binder = Binder(
+            api or table.api,
+            manager,
+            self.index,
+            clock,
+            ttl=timedelta(seconds=120),
+            record=self.recorder.record,
+        )
 
     def filter(self, pod: Pod) -> None:
         self.index.choose(asking.read(pod), [NODE])
@@ -67,6 +77,24 @@ async def bound_as_held(table: ExtenderEnv, pod: Pod) -> None:
 def nothing_left(table: ExtenderEnv) -> None:
     assert book(table).holders() == set()
     assert book(table).held == {}
+
+
+async def test_a_bound_pod_has_one_event_that_names_its_cards(bare: ExtenderEnv):
+    """Also if the process restarts after the Binding, and the bind is repeated."""
+    await opened(bare)
+    pod = await bare.pod("named", **HALF)
+    ended = asyncio.Event()
+    ended.set()
+    for _ in ("before a restart", "after it"):
+        clerk = Clerk(bare)
+        assert await clerk.bind(pod) == ""
+        await clerk.recorder.run(ended)
+
+    listed = await bare.api.list(kinds.EVENTS, Selection(namespace=bare.namespace))
+    found = [event for event in listed.items if event.regarding.uid == pod.metadata.uid]
+    assert [(event.reason, event.note) for event in found] == [
+        ("GPUAllocated", "the pod is bound to node-1 and holds 50 % of card 0")
+    ]
 
 
 @pytest.mark.parametrize("filtered", [True, False], ids=["after filter", "without filter"])

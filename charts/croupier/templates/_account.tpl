@@ -138,6 +138,7 @@ subjects:
 - apiGroups: [""]
   resources: [pods]
   verbs: [get, patch]
+{{ include "croupier.events" . }}
 {{- end }}
 
 {{/* One rule for several accounts: `here` in the namespace, or cluster-wide. */}}

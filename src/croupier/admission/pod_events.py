@@ -7,7 +7,6 @@ admitted the pod, so the name of an Event is derived from the pod and the messag
 Memory is bounded, and Events are best effort: late or excess ones are dropped.
 """
 
-import hashlib
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ from croupier.core.fallbacks.fallback import PodEvent
 from croupier.kube.cache.store import ObjectChange
 from croupier.kube.client.clock import Clock, SystemClock
 from croupier.kube.controller import events
-from croupier.kube.controller.event_series import EventContent, EventType
+from croupier.kube.controller.event_series import EventType
 
 REPORTER: Final = "gpu-admission-webhook"
 REWRITTEN: Final = "GPUFallback"
@@ -88,12 +87,6 @@ class PendingPodEvents:
             if oldest.until >= now and len(self._expected) <= MAX_PENDING:
                 return
             self._expected.popitem(last=False)
-
-
-def event_name(what: EventContent) -> str:
-    """The same name in every replica."""
-    words = f"{what.regarding.uid} {what.reason} {what.note}"
-    return events.name(what, hashlib.sha256(words.encode()).hexdigest()[:16])
 
 
 def _name(request: AdmissionRequest) -> _PodName:

@@ -9,6 +9,7 @@ repeated bind joins the running one, and a pod that is bound here with our alloc
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -23,6 +24,7 @@ from croupier.api.mps import allocation
 from croupier.capacity.manager import CapacityManager
 from croupier.core.claims import holder_lifecycle
 from croupier.core.claims.claim import CardClaim
+from croupier.core.explanation import explain
 from croupier.core.ledger import ledger as ledgers
 from croupier.core.ledger.ledger import HoldTerms, Ledger
 from croupier.core.model.card import Grant
@@ -35,6 +37,7 @@ from croupier.kube.client.api_client import Client
 from croupier.kube.client.clock import Clock
 from croupier.kube.client.errors import ApiError, Conflict, KubeError, NotFound, ServerError, Unreachable
 from croupier.kube.client.resource import Raw
+from croupier.kube.controller.event_series import EventReference
 
 BIND_ATTEMPTS: Final = 3
 """How often a Binding is sent if the pod changes or the answer is lost."""
@@ -43,6 +46,9 @@ MAX_CONCURRENT_BINDS: Final = 32
 """Running binds above which filter waits: the scheduler gives up a bind after 5 seconds."""
 MAX_SLOT_WAIT: Final = 2.0
 """Maximum seconds that filter waits for running binds."""
+
+ALLOCATED: Final = "GPUAllocated"
+"""The reason of the Event that names the cards of a bound pod."""
 
 log = structlog.get_logger(__name__)
 
@@ -73,13 +79,21 @@ class _RunningBind:
 
 class Binder:
     def __init__(
-        self, api: Client, manager: CapacityManager, index: NodeRanking, clock: Clock, *, ttl: timedelta
+        self,
+        api: Client,
+        manager: CapacityManager,
+        index: NodeRanking,
+        clock: Clock,
+        *,
+        ttl: timedelta,
+        record: Callable[..., None] = lambda *_event, **_details: None,
     ) -> None:
         self._api = api
         self._manager = manager
         self._index = index
         self._clock = clock
         self._ttl = ttl
+        self._record = record
         self._running: dict[str, _RunningBind] = {}
         self._slot_free = asyncio.Event()
         self._promotions: set[asyncio.Task[None]] = set()
@@ -125,8 +139,20 @@ class Binder:
         finally:
             self._index.forget_assumed(args.pod_uid)
         if ended is BOUND:
+            self._report(args)
             self._promote(f"{args.key}/{args.pod_uid}", args.node)
         return ended.why
+
+    def _report(self, args: ExtenderBindingArgs) -> None:
+        """Record which cards the pod has; a repeated bind records the same Event."""
+        ledger = self._manager.ledger(args.node)
+        if ledger is None or not (grant := ledger.grant(f"{args.key}/{args.pod_uid}")):
+            return  # the pod has ended already
+        kind = kinds.PODS
+        pod = EventReference(kind.api_version, kind.kind, args.pod_namespace, args.pod_name, args.pod_uid)
+        sentence = explain.allocation_sentence(ledger, grant)
+        log.info(f"pod {args.key} is bound to {args.node} and holds {explain.describe_grant(ledger, grant)}")
+        self._record(pod, ALLOCATED, sentence, action="Bind")
 
     def _promote(self, holder: str, node: str) -> None:
         """Make the holder Bound with the next ledger write; on failure the holder controller does it."""

@@ -42,6 +42,8 @@ class ExtenderDependencies:
     """Whether all ledgers are loaded; until then nothing is placed."""
     of_pool: Callable[[str], Strategy | None] = lambda _pool: None
     """The placement strategy of a pool."""
+    record: Callable[..., None] = lambda *_event, **_details: None
+    """`record` of an EventRecorder."""
     clock: Clock = field(default_factory=SystemClock)
     metrics: ExtenderMetrics = field(default_factory=lambda: ExtenderMetrics(CollectorRegistry()))
 
@@ -63,7 +65,14 @@ class Extender:
         self._index = NodeRanking(
             manager, dependencies.clock, strategy=strategy, assume_ttl=settings.assume_ttl
         )
-        self._binder = Binder(api, manager, self._index, dependencies.clock, ttl=settings.ttl)
+        self._binder = Binder(
+            api,
+            manager,
+            self._index,
+            dependencies.clock,
+            ttl=settings.ttl,
+            record=dependencies.record,
+        )
         self._requeuer = RefusedPodRequeuer(api, manager, self._index, dependencies.clock)
         self._service = ExtenderService(
             self._index,

@@ -16,6 +16,8 @@ from croupier.extender.metrics import ExtenderMetrics
 from croupier.extender.server import Extender, ExtenderDependencies
 from croupier.extender.service import ExtenderOptions as Placing
 from croupier.kube.cache.informer import Informer
+from croupier.kube.controller import events
+from croupier.kube.controller.events import EventRecorder
 from croupier.kube.controller.leader_election import Leadership
 from croupier.kube.serving.component_runner import Component
 from croupier.kube.serving.http_server import ListenOptions
@@ -48,7 +50,9 @@ async def _place_from_ledgers(context: ProcessContext, listen: ListenOptions, gu
     pools, ledgers = caches.follow(kinds.GPU_POOLS), caches.follow(kinds.NODE_RESERVATIONS)
     metrics = LedgerWriteMetrics(context.metrics.registry)
     manager = ledger.crd_manager(context, ledgers, metrics, context.api, rules=WRITER_OPTIONS)
+    recorder = _allocation_events(context)
     around = ExtenderDependencies(
+        record=recorder.record,
         ready=lambda: caches.not_synced() is None,
         of_pool=_strategy_of(pools),
         clock=context.api.clock,
@@ -66,7 +70,10 @@ async def _place_from_ledgers(context: ProcessContext, listen: ListenOptions, gu
             await ledger.flush(manager)
 
     context.checks.ready["caches"] = caches.not_synced
-    return await run_until_stopped(context, [*guards, *caches.components(), Component("extender", serve)])
+    return await run_until_stopped(
+        context,
+        [*guards, *caches.components(), Component("events", recorder.run), Component("extender", serve)],
+    )
 
 
 async def _place_from_memory(context: ProcessContext, listen: ListenOptions) -> int:
@@ -75,8 +82,12 @@ async def _place_from_memory(context: ProcessContext, listen: ListenOptions) -> 
     controllers = LedgerControllers(context, caches, lease)
     elector = new_elector(context, lease)
     settings, metrics = context.settings, ExtenderMetrics(context.metrics.registry)
+    recorder = _allocation_events(context)
     around = ExtenderDependencies(
-        of_pool=_strategy_of(controllers.pools), clock=context.api.clock, metrics=metrics
+        record=recorder.record,
+        of_pool=_strategy_of(controllers.pools),
+        clock=context.api.clock,
+        metrics=metrics,
     )
     complete = asyncio.Event()
     expired = await exclusion.ensure_inactive(context.api, settings.namespace, "CRD")
@@ -112,8 +123,20 @@ async def _place_from_memory(context: ProcessContext, listen: ListenOptions) -> 
         None if complete.is_set() or context.live_settings.off else waiting
     )
     return await run_until_stopped(
-        context, [*caches.components(), controllers.events(), Component("extender", lead)]
+        context,
+        [
+            *caches.components(),
+            controllers.events(),
+            Component("events of binds", recorder.run),
+            Component("extender", lead),
+        ],
     )
+
+
+def _allocation_events(context: ProcessContext) -> EventRecorder:
+    """Records one Event per bound pod, also if a bind is repeated after a restart."""
+    metrics = context.metrics.events
+    return EventRecorder(context.api, ledger.REPORTER, metrics=metrics, naming=events.stable_name)
 
 
 def _strategy_of(pools: Informer[GPUPool]) -> Callable[[str], Strategy | None]:

@@ -7,7 +7,6 @@ its lease; the rest of the process continues. A disabled process stays up and re
 """
 
 import asyncio
-import hashlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,7 +26,7 @@ from croupier.kube.client.api_client import Client, Selection
 from croupier.kube.client.errors import KubeError, NotFound, ServerError, TooManyRequests, Unreachable
 from croupier.kube.client.resource import Raw, Resource
 from croupier.kube.controller import events
-from croupier.kube.controller.event_series import EventContent, EventType
+from croupier.kube.controller.event_series import EventType
 from croupier.kube.controller.events import EventRecorder
 from croupier.kube.serving import component_runner, logs
 from croupier.kube.serving.component_runner import Component
@@ -147,7 +146,7 @@ class SettingsWatcher:
     _recorder: EventRecorder = field(init=False)
 
     def __post_init__(self) -> None:
-        self._recorder = EventRecorder(self.api, REPORTER, naming=event_name)
+        self._recorder = EventRecorder(self.api, REPORTER, naming=events.stable_name)
 
     async def load_initial(self) -> ActiveSettings:
         """Read the initial settings; raises InvalidSettings with every error."""
@@ -278,9 +277,3 @@ def read_file(path: Path) -> Any:
         raise InvalidSettings(f"file {path}: {missing.strerror or missing}") from missing
     except (yaml.YAMLError, UnicodeDecodeError) as bad:
         raise InvalidSettings(f"file {path}: {' '.join(str(bad).split())}") from bad
-
-
-def event_name(what: EventContent) -> str:
-    """The same name from every process, so that the Event is written once."""
-    content = f"{what.regarding.uid} {what.reason} {what.note}"
-    return events.name(what, hashlib.sha256(content.encode()).hexdigest()[:16])

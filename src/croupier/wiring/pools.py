@@ -23,6 +23,7 @@ from croupier.controllers.shared.card_events import CardEventRecorders
 from croupier.core.cards.lifecycle import POOL
 from croupier.core.pools.assignment import Approval
 from croupier.kube.client.api_client import Client, Selection
+from croupier.kube.controller import events
 from croupier.kube.controller.events import EventRecorder
 from croupier.kube.serving.component_runner import Component
 from croupier.wiring.controller_group import ControllerGroup
@@ -67,7 +68,7 @@ class _PoolGroup:
         self._waiting = follow(kinds.PODS, booking.WAITING_PODS, name="pods that wait for a pool")
         self.recorders = CardEventRecorders(context.api, context.metrics.events)
         self.booked = EventRecorder(
-            context.api, booking.REPORTER, metrics=context.metrics.events, naming=booking.event_name
+            context.api, booking.REPORTER, metrics=context.metrics.events, naming=events.stable_name
         )
         registry = context.leader_registry(LEASE)
         DeviceMetrics(registry, self._informers.devices.store, self._clock)

@@ -34,6 +34,7 @@ from croupier.core.fallbacks.policy import FallbackPolicy
 from croupier.kube.cache.store import Store
 from croupier.kube.client.api_client import Selection
 from croupier.kube.client.concurrency import wait_or_stop
+from croupier.kube.controller import events
 from croupier.kube.controller.events import EventRecorder
 from croupier.kube.serving import component_runner
 from croupier.kube.serving.component_runner import Component
@@ -81,7 +82,7 @@ async def work(settings: ProcessOptions, admission: WebhookOptions) -> int:
         served = RotatingCertificate(admission.client_authority)
         metrics = AdmissionMetrics(context.metrics.registry)
         recorder = EventRecorder(
-            context.api, pod_events.REPORTER, metrics=context.metrics.events, naming=pod_events.event_name
+            context.api, pod_events.REPORTER, metrics=context.metrics.events, naming=events.stable_name
         )
         pending_events = PendingPodEvents(recorder.record)
         created = caches.follow(POD_IDENTITIES, name="created pods").store

@@ -20,6 +20,7 @@ from croupier.core.pools.booking import TTL
 from croupier.core.pools.hints import POD_LABEL
 from croupier.kube.client import api_client, config
 from croupier.kube.client.api_client import Client, DeleteOptions, Selection
+from croupier.kube.controller import events
 from croupier.kube.controller.events import EventRecorder
 from croupier_lab import shared_cluster
 from tests.controllers.ledger_env import FakeWatchClock, running, watched
@@ -44,7 +45,7 @@ class BookingEnv:
     async def opens(self) -> AsyncIterator[Bookings]:
         """Run a new controller without history."""
         stop = asyncio.Event()
-        recorder = EventRecorder(self.api, booking.REPORTER, naming=booking.event_name)
+        recorder = EventRecorder(self.api, booking.REPORTER, naming=events.stable_name)
         chosen = Selection(self.namespace, labels=WAITING_PODS.labels, fields=WAITING_PODS.fields)
         self.registry = CollectorRegistry()
         settings = BookingOptions(self.ttl, clock=self.clock, expiry_metrics=BookingMetrics(self.registry))

@@ -5,7 +5,6 @@ an expiry Event is derived from the pod and the note, so a new leader does not w
 """
 
 import asyncio
-import hashlib
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -31,7 +30,7 @@ from croupier.kube.client.clock import Clock, SystemClock
 from croupier.kube.controller import events
 from croupier.kube.controller.control_loop import Controller, ControllerOptions
 from croupier.kube.controller.controller_run import ALWAYS_LEADER, LeaderCheck
-from croupier.kube.controller.event_series import EventContent, EventReference
+from croupier.kube.controller.event_series import EventReference
 from croupier.kube.controller.events import EventRecorder
 from croupier.kube.controller.metrics import ControllerMetrics
 from croupier.kube.controller.reconcile import DONE, Result
@@ -78,7 +77,7 @@ class BookingOptions:
 
 
 class Bookings:
-    """One key is one pool. `pods` are those of `WAITING_PODS`; `recorder` names Events by `event_name`."""
+    """One key is one pool. `pods` are those of `WAITING_PODS`; `recorder` names Events by `stable_name`."""
 
     def __init__(
         self,
@@ -194,12 +193,6 @@ class Bookings:
             self._settings.expiry_metrics.forget(pool)
         else:
             self._settings.expiry_metrics.expired(pool, expired)
-
-
-def event_name(what: EventContent) -> str:
-    """A deterministic name, so that an expiry is not recorded again while its Event exists."""
-    text = f"{what.regarding.uid} {what.reason} {what.note}"
-    return events.name(what, hashlib.sha256(text.encode()).hexdigest()[:16])
 
 
 def _pools_of(pod: Pod) -> Iterable[str]:

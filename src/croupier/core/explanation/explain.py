@@ -125,8 +125,8 @@ def explain(pod: PodView, needs: NodeConstraints, world: SchedulingInputs) -> Pl
 def _bound(pod: PodView, world: SchedulingInputs) -> PlacementExplanation:
     hold = pod_hold(pod, world)
     if hold is not None and hold.node == pod.node:
-        cards = describe_grant(world.ledgers[pod.node], hold.grant)
-        return PlacementExplanation(pod, "Bound", f"the pod is bound to {pod.node} and holds {cards}", hold)
+        sentence = allocation_sentence(world.ledgers[pod.node], hold.grant)
+        return PlacementExplanation(pod, "Bound", sentence, hold)
     notes = () if pod.marked else (UNMARKED,)
     if not pod.wants and not pod.trouble and not pod.grant:
         return PlacementExplanation(
@@ -253,6 +253,11 @@ def pod_hold(pod: PodView, world: SchedulingInputs) -> PodHold | None:
                 until, reservation = ledger.held.get(holder), ledger.reservations.get(holder, "")
                 return PodHold(name, grant, holder in ledger.held, until, reservation)
     return None
+
+
+def allocation_sentence(ledger: Ledger, grant: Grant) -> str:
+    """Which cards a bound pod holds."""
+    return f"the pod is bound to {ledger.node} and holds {describe_grant(ledger, grant)}"
 
 
 def describe_grant(ledger: Ledger, grant: Grant) -> str:

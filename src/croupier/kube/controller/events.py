@@ -7,6 +7,7 @@ written; this module sends them one after the other and flushes them on stop.
 
 import asyncio
 import contextlib
+import hashlib
 import random
 import re
 import secrets
@@ -191,6 +192,12 @@ def _wire(reference: EventReference) -> Raw:
         "uid": reference.uid,
     }
     return {name: value for name, value in fields.items() if value}
+
+
+def stable_name(what: EventContent) -> str:
+    """A name made only from the content: the Event is written once by all replicas, and after a restart."""
+    content = f"{what.regarding.uid} {what.reason} {what.note}"
+    return name(what, hashlib.sha256(content.encode()).hexdigest()[:16])
 
 
 def name(what: EventContent, distinction: str) -> str:
