@@ -101,6 +101,7 @@ _MUTATING_POLICY: Final = ("MutatingAdmissionPolicy", "MutatingAdmissionPolicyBi
 _CLUSTER: Final = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding")
 _LOCAL: Final = ("Role", "RoleBinding")
 COPIES: Final[tuple[tuple[str, str, tuple[str, ...]], ...]] = (
+    ("rbac/access", "deployments/access/roles.yaml", ("ClusterRole",)),
     ("rbac/limits", "deployments/cpu/rbac.yaml", (*_CLUSTER, *_LOCAL)),
     ("rbac/market", "deployments/cpu/agent.yaml", (*_CLUSTER, *_LOCAL)),
     ("rbac/node", "deployments/node/rbac.yaml", (*_CLUSTER, *_LOCAL)),

@@ -10,9 +10,10 @@ from croupier.api.core_v1 import Pod
 from croupier.capacity import ledger_data, rejected_pod, snapshot
 from croupier.capacity.rejected_pod import RejectedPod
 from croupier.capacity.snapshot import ClusterSnapshot
-from croupier.core.explanation import explain
+from croupier.core.explanation import explain, own_pod
 from croupier.core.explanation import what_if as simulation
 from croupier.core.explanation.explain import PlacementExplanation, PodHold, SchedulingInputs
+from croupier.core.explanation.own_pod import PoolAmount
 from croupier.core.explanation.what_if import WhatIfResult
 from croupier.core.ledger.ledger import Ledger
 from croupier.core.model.card_request import CardRequest
@@ -32,6 +33,8 @@ class ExplainResult:
     """The scheduler's last message about a pending pod."""
     since: datetime | None = None
     """When the pod was bound."""
+    unreadable: tuple[str, ...] = ()
+    """Sentences about what the user may not read."""
 
 
 class PodNotFound(KubeError):
@@ -63,16 +66,23 @@ async def _namespaces_with_pod(api: Client, name: str) -> tuple[str, ...]:
 
 
 async def _read_pod(api: Client, namespace: str, name: str, now: datetime) -> ExplainResult:
-    pod, taken = await asyncio.gather(api.get(kinds.PODS, name, namespace=namespace), snapshot.take(api, now))
+    pod, taken = await asyncio.gather(
+        api.get(kinds.PODS, name, namespace=namespace), snapshot.take(api, now, member_of=namespace)
+    )
     view = convert_pod.view(pod)
     world = scheduling_inputs(taken, pool_strategy(taken, view.wants))
     scheduled = meta.condition(pod.status.conditions, "PodScheduled")
     is_bound = scheduled is not None and scheduled.status == "True"
+    message = "" if scheduled is None or is_bound else _unescaped(scheduled.message)
+    needs = convert_affinity.pod_needs(pod)
     return ExplainResult(
-        explain.explain(view, convert_affinity.pod_needs(pod), world),
+        own_pod.explain(view, needs, message=message, pools=pool_amounts(taken, view.wants))
+        if taken.incomplete
+        else explain.explain(view, needs, world),
         world,
-        scheduler="" if scheduled is None or is_bound else _unescaped(scheduled.message),
+        scheduler=message,
         since=scheduled.last_transition_time if scheduled is not None and is_bound else None,
+        unreadable=taken.unreadable,
     )
 
 
@@ -92,6 +102,16 @@ def pool_strategy(seen: ClusterSnapshot, wants: CardRequest) -> Strategy:
     requested = {want.pool for want in wants if want.pool}
     strategies = {pool.metadata.name: pool.spec.scheduling.strategy for pool in seen.pools}
     return next((chosen for name in sorted(requested) if (chosen := strategies.get(name))), "Spread")
+
+
+def pool_amounts(seen: ClusterSnapshot, wants: CardRequest) -> tuple[PoolAmount, ...]:
+    """What the requested pools have left, for users who may read pools but not the ledgers."""
+    requested = {want.pool for want in wants if want.pool}
+    return tuple(
+        PoolAmount(pool.metadata.name, capacity.available, capacity.total, capacity.unit or "")
+        for pool in seen.pools
+        if pool.metadata.name in requested and (capacity := pool.status.capacity) is not None
+    )
 
 
 def as_data(answer: ExplainResult | RejectedPod) -> dict[str, Any]:
@@ -175,4 +195,18 @@ def what_if_data(view: PodView, played: WhatIfResult, world: SchedulingInputs, c
         ],
         "missing": count - len(played.places),
         "why": None if stopped is None else as_data(ExplainResult(stopped, world)),
+    }
+
+
+def unknown_placement_data(view: PodView, seen: ClusterSnapshot, count: int) -> dict[str, Any]:
+    """As `what_if_data`, for users who may not read the ledgers: the amounts of the requested pools only."""
+    return {
+        "pod": view.key,
+        "asks": [str(want) for want in view.wants],
+        "strategy": None,
+        "copies": count,
+        "placed": [],
+        "missing": None,
+        "why": None,
+        "notes": [amount.sentence for amount in pool_amounts(seen, view.wants)],
     }

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from croupier.api import convert_pod
 from croupier.api.core_v1 import Pod
 from croupier.api.mps import Reservation
 from croupier.capacity import ledger_data
@@ -12,6 +13,8 @@ from croupier.capacity.snapshot import ClusterSnapshot
 from croupier.core.ledger import overview
 from croupier.core.ledger.ledger import Ledger
 from croupier.core.ledger.overview import HolderSummary
+from croupier.core.model import card_request
+from croupier.core.model.pod_view import PodView
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,12 @@ def rows(seen: ClusterSnapshot) -> Iterator[ReservationRow]:
     for holding in holdings:
         if not holding.reservation or (holding.pod.partition("/")[0], holding.reservation) in by_reservation:
             yield _of_holder(seen, holding)
+    if seen.incomplete:
+        holders = {holding.pod for holding in holdings}
+        reserved = {item.spec.pod_key for item in seen.reservations if item.status.phase == "Reserved"}
+        for key, pod in seen.pods.items():
+            if key not in holders | reserved and (view := convert_pod.view(pod)).grant:
+                yield _of_pod(pod, view)
 
 
 def holding(ledger: Ledger | None, reservation: Reservation) -> HolderSummary | None:
@@ -101,6 +110,24 @@ def _of_holder(seen: ClusterSnapshot, holding: HolderSummary) -> ReservationRow:
         priority=pod.spec.priority if pod is not None else 0,
         created=pod.metadata.creation_timestamp if pod is not None else None,
         reservation=holding.reservation or None,
+    )
+
+
+def _of_pod(pod: Pod, view: PodView) -> ReservationRow:
+    """The row of a pod whose ledger the user may not read, by the allocation in its Binding."""
+    indexes = view.indexes if len(view.indexes) == len(view.grant) else (None,) * len(view.grant)
+    return ReservationRow(
+        namespace=pod.metadata.namespace,
+        pod=pod.metadata.name,
+        node=view.node,
+        state="Bound",
+        cards=tuple(
+            {"card": part.card, "index": index} for part, index in zip(view.grant, indexes, strict=True)
+        ),
+        share=card_request.describe(view.wants),
+        owner=_owner(pod),
+        priority=pod.spec.priority,
+        created=pod.metadata.creation_timestamp,
     )
 
 

@@ -6,7 +6,7 @@ open ledgers.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, TypeVar
@@ -17,20 +17,30 @@ from croupier.api.gpu import GPUDevice, GPUNodeInventory, GPUPool, convert_node
 from croupier.api.mps import Reservation, ledger_codec, reservation_hold
 from croupier.api.mps.reservation import NO_MIRRORS
 from croupier.capacity import cluster_view
+from croupier.capacity.permitted_reader import PermittedReader
 from croupier.core.claims import audit, holder_lifecycle, rebuild
 from croupier.core.claims.audit import AuditInputs
 from croupier.core.claims.rebuild import RebuiltLedger
 from croupier.core.ledger.finding import LedgerFinding
 from croupier.core.ledger.ledger import Ledger
 from croupier.core.ledger.reported_cards import NodeCardReport
-from croupier.kube.client.api_client import EVERYTHING, Client, Selection
-from croupier.kube.client.errors import NotFound
-from croupier.kube.client.resource import Resource
+from croupier.kube.client.api_client import Client, Selection
 
 T = TypeVar("T")
 
 BOUND: Final = Selection(fields="spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed")
 """Pods that may be using cards."""
+CLUSTER_KINDS: Final = frozenset(
+    kind.plural
+    for kind in (
+        kinds.NODES,
+        kinds.NODE_RESERVATIONS,
+        kinds.GPU_DEVICES,
+        kinds.GPU_NODE_INVENTORIES,
+        kinds.GPU_POOLS,
+    )
+)
+NAMESPACED_KINDS: Final = frozenset((kinds.PODS.plural, kinds.RESERVATIONS.plural))
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,21 +57,29 @@ class ClusterSnapshot:
     devices: tuple[GPUDevice, ...] = ()
     pods: Mapping[str, Pod] = field(default_factory=dict)
     """Bound, unfinished pods by `namespace/name`; empty if they were not needed."""
+    unreadable: tuple[str, ...] = ()
+    """Sentences about what the user may not read."""
+    incomplete: bool = False
+    """The user may not read all nodes and ledgers: nothing can be said about free cards."""
 
 
-async def take(api: Client, now: datetime, *, with_pods: bool = False) -> ClusterSnapshot:
+async def take(
+    api: Client, now: datetime, *, with_pods: bool = False, member_of: str | None = None
+) -> ClusterSnapshot:
     """List everything; pods only if `with_pods` is set or a ledger depends on them.
 
     A ledger is counted from pods if it is not stored. In a stored ledger, pods tell which holds are Bound by
-    now: their promotion is written with a delay.
+    now: their promotion is written with a delay. With `member_of`, the user may have rights in that namespace
+    only: what they do not allow is left out and named in `unreadable`.
     """
+    reader = PermittedReader(api, member_of)
     nodes, records, (devices, inventories), pools, reservations, bound = await asyncio.gather(
-        _all(api, kinds.NODES),
-        _all(api, kinds.NODE_RESERVATIONS),
-        asyncio.gather(_all(api, kinds.GPU_DEVICES), _all(api, kinds.GPU_NODE_INVENTORIES)),
-        _all(api, kinds.GPU_POOLS),
-        _all(api, kinds.RESERVATIONS, Selection(labels=NO_MIRRORS)),
-        _all(api, kinds.PODS, BOUND) if with_pods else _nothing(),
+        reader.objects(kinds.NODES),
+        reader.objects(kinds.NODE_RESERVATIONS),
+        asyncio.gather(reader.objects(kinds.GPU_DEVICES), reader.objects(kinds.GPU_NODE_INVENTORIES)),
+        reader.objects(kinds.GPU_POOLS),
+        reader.objects(kinds.RESERVATIONS, Selection(labels=NO_MIRRORS)),
+        reader.objects(kinds.PODS, BOUND) if with_pods else _nothing(),
     )
     recorded = frozenset(record.metadata.name for record in records)
     unrecorded = (node for node in nodes if node.metadata.name not in recorded)
@@ -71,10 +89,11 @@ async def take(api: Client, now: datetime, *, with_pods: bool = False) -> Cluste
     }
     if bound is None:
         needed = missing or any(ledger.held for ledger in ledgers.values())
-        bound = await _all(api, kinds.PODS, BOUND) if needed else []
+        bound = await reader.objects(kinds.PODS, BOUND) if needed else []
     ledgers = _promoted(ledgers, bound)
     findings = {record.metadata.name: ledger_codec.findings(record.status) for record in records}
-    for rebuilt in _counted(missing, bound, reservations, now):
+    incomplete = _is_incomplete(reader.unreadable, counts=bool(missing))
+    for rebuilt in _counted(() if incomplete else missing, bound, reservations, now):
         ledgers[rebuilt.ledger.node] = rebuilt.ledger
         findings[rebuilt.ledger.node] = (*rebuilt.findings, *_strangers(rebuilt.ledger, devices, bound))
     return ClusterSnapshot(
@@ -86,6 +105,8 @@ async def take(api: Client, now: datetime, *, with_pods: bool = False) -> Cluste
         pools=tuple(pools),
         devices=tuple(devices),
         pods={pod.metadata.key: pod for pod in bound},
+        unreadable=tuple(reader.unreadable.values()),
+        incomplete=incomplete,
     )
 
 
@@ -117,12 +138,10 @@ async def _nothing() -> None:
     return None
 
 
-async def _all(api: Client, resource: Resource[T], selection: Selection = EVERYTHING) -> list[T]:
-    """Empty if the kind is not installed."""
-    try:
-        return (await api.list(resource, selection)).items
-    except NotFound:
-        return []
+def _is_incomplete(unreadable: Collection[str], *, counts: bool) -> bool:
+    """`counts`: ledgers are counted from pods and Reservations, so those of all namespaces are needed."""
+    needed = CLUSTER_KINDS | NAMESPACED_KINDS if counts else CLUSTER_KINDS
+    return not needed.isdisjoint(unreadable)
 
 
 def _promoted(ledgers: Mapping[str, Ledger], bound: Iterable[Pod]) -> dict[str, Ledger]:

@@ -45,6 +45,9 @@ def pod(
     If the pod does not exist, show why its owner could not create it: which ResourceQuota, pool or policy
     rejected it. NAME may be the pod, its Deployment or its Job.
 
+    With rights in the pod's namespace only, the answer comes from the pod and the scheduler's message, and
+    names what could not be read.
+
     Exit code 1 if no node fits, the pod's request is invalid, or the pod does not exist.
 
     \b
@@ -62,7 +65,8 @@ def pod(
         lambda api: pod_explanation.read(api, where or api.config.namespace, pod_name, cluster.now()),
     )
     if output == "json":
-        typer.echo(rendering.json(pod_explanation.as_data(answer)))
+        unreadable = {} if isinstance(answer, RejectedPod) else {"unreadable": list(answer.unreadable)}
+        typer.echo(rendering.json(pod_explanation.as_data(answer) | unreadable))
     elif isinstance(answer, RejectedPod):
         typer.echo(_rejection_line(answer))
     else:
@@ -102,6 +106,8 @@ def _head(answer: "ExplainResult") -> "Iterator[str]":
         yield f"  scheduler  {answer.scheduler}"
     if found.fits:
         yield f"  fits on    {_named(found.fits, SHOWN)}"
+    for sentence in answer.unreadable:
+        yield f"  not read   {sentence}"
 
 
 def _placement_lines(answer: "ExplainResult") -> "Iterator[str]":

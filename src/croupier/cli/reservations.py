@@ -38,6 +38,9 @@ def reservations(
 ) -> None:
     """List Reservations, and cards held for pods without a Reservation.
 
+    With rights in one namespace only, it lists those of that namespace, and names on stderr what could not be
+    read.
+
     \b
     croupier reservations -n team
     croupier reservations -A -o wide
@@ -48,7 +51,9 @@ def reservations(
     if everywhere and namespace is not None:
         terminal.usage_error("--all-namespaces and --namespace are mutually exclusive.")
     target = cluster.ClusterTarget(kubeconfig, context)
-    seen, own = cluster.run(target, _read)
+    seen, own = cluster.run(target, lambda api: _read(api, namespace))
+    for sentence in seen.unreadable:
+        typer.echo(f"not read: {sentence}", err=True)
     selected = None if everywhere else namespace or own
     matching = sorted(
         (row for row in reservation_data.rows(seen) if selected in (None, row.namespace)),
@@ -71,10 +76,11 @@ def _name(row: "ReservationRow") -> str:
     return f"reservation.mps.nvidia.com/{row.reservation}" if row.reservation else f"pod/{row.pod}"
 
 
-async def _read(api: Any) -> "tuple[ClusterSnapshot, str]":
+async def _read(api: Any, namespace: str | None) -> "tuple[ClusterSnapshot, str]":
     from croupier.capacity import snapshot
 
-    return await snapshot.take(api, cluster.now(), with_pods=True), api.config.namespace
+    own = api.config.namespace
+    return await snapshot.take(api, cluster.now(), with_pods=True, member_of=namespace or own), own
 
 
 def _cells(row: "ReservationRow", now: "datetime") -> tuple[str, ...]:
@@ -82,7 +88,7 @@ def _cells(row: "ReservationRow", now: "datetime") -> tuple[str, ...]:
         row.namespace,
         row.pod,
         row.node,
-        ",".join(str(card["index"]) for card in row.cards),
+        ",".join(str(card["card"] if card["index"] is None else card["index"]) for card in row.cards),
         row.share,
         f"{row.state} until {rendering.timestamp(row.until)}" if row.until else row.state,
         row.owner or "",

@@ -1,7 +1,7 @@
 """`croupier what-if`: simulate the placement of a pod."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -10,6 +10,7 @@ from croupier.cli import explain as explaining
 from croupier.cli.terminal import STRATEGIES
 
 if TYPE_CHECKING:
+    from croupier.capacity.snapshot import ClusterSnapshot
     from croupier.core.explanation.explain import SchedulingInputs
     from croupier.core.explanation.what_if import WhatIfResult
     from croupier.core.model.pod_view import PodView
@@ -40,7 +41,10 @@ def what_if(
 
     Considers cards, cordons, taints, node selectors and node affinity; not CPU, memory or topology spread.
 
-    Exit code 0 if all copies fit, 1 if not, 2 if the file cannot be read as a pod.
+    The placement needs the right to read nodes and ledgers of the cluster. Without it the command prints what
+    the requested pool has left, if pools can be read, and names what could not be read.
+
+    Exit code 0 if all copies fit, 1 if not or unknown, 2 if the file cannot be read as a pod.
 
     \b
     croupier what-if -f pod.yaml
@@ -60,14 +64,41 @@ def what_if(
     if isinstance(view, Refusal):
         manifest.refuse(filename, view)
     target = cluster.ClusterTarget(kubeconfig, context)
-    seen = cluster.run(target, lambda api: snapshot.take(api, cluster.now()))
+    member_of = pod.metadata.namespace or None
+    seen = cluster.run(
+        target,
+        lambda api: snapshot.take(api, cluster.now(), member_of=member_of or api.config.namespace),
+    )
+    if seen.incomplete:
+        _unknown(view, seen, count, output)
     chosen: Any = strategy
     played, world = pod_explanation.what_if(pod, count, chosen, seen)
     if output == "json":
-        typer.echo(rendering.json(pod_explanation.what_if_data(view, played, world, count)))
+        data = pod_explanation.what_if_data(view, played, world, count)
+        typer.echo(rendering.json(data | {"unreadable": list(seen.unreadable)}))
     else:
         print_text(view, played, world, count)
     raise typer.Exit(0 if played.stopped is None else 1)
+
+
+def _unknown(view: "PodView", seen: "ClusterSnapshot", count: int, output: str) -> NoReturn:
+    """Tell a user who may not read the ledgers what is known, and what could not be read."""
+    from croupier.capacity import pod_explanation
+    from croupier.core.model import card_request
+
+    data = pod_explanation.unknown_placement_data(view, seen, count)
+    if output == "json":
+        typer.echo(rendering.json(data | {"unreadable": list(seen.unreadable)}))
+    else:
+        asks = f" ({card_request.describe(view.wants)})" if view.wants else ""
+        typer.echo(
+            f"Cannot tell where the pod would be placed{asks}: the rights of your account are missing."
+        )
+        for note in data["notes"]:
+            typer.echo(f"  note       {note}")
+        for sentence in seen.unreadable:
+            typer.echo(f"  not read   {sentence}")
+    raise typer.Exit(1)
 
 
 def print_text(view: "PodView", played: "WhatIfResult", world: "SchedulingInputs", count: int) -> None:
