@@ -2,16 +2,21 @@
 
 import asyncio
 import re
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
 from croupier.api import kinds
+from croupier.api.mps import ledger_codec
 from croupier.cli import amounts
 from croupier.core import quantity
+from croupier.core.ledger.ledger import Ledger
+from croupier.core.model.card import LedgerCard
 from croupier.kube.client.api_client import Client
 from croupier_lab import nodes
 from tests import polling
@@ -164,7 +169,7 @@ async def _wide_and_json(cluster: Any) -> None:
         "allocated": "90Gi",
         "available": "166Gi",
     }
-    assert by_node["rack-10"]["gpu.mps.io/ledger"]["available"] == "-4"  # only pods have this resource
+    assert "gpu.mps.io/ledger" not in by_node["rack-10"]  # only pods have this resource
     assert by_node["cpu-1"]["hugepages-2Mi"]["available"] == "512Mi"
     assert data["totals"]["nvidia.com/gpu"]["available"] == "8"
     cordoned = {item["node"]: item["cordoned"] for item in data["nodes"]}
@@ -181,6 +186,35 @@ async def _typing_errors(cluster: Any) -> None:
         answer = await ask(cluster, *typed)
         assert (answer.code, answer.out) == (code, "")
         assert answer.err == f"croupier: {sentence}\n"
+
+
+async def test_a_card_in_the_ledger_is_free_once(api, namespace, clean_cluster, cluster):
+    """Eight cards: a pod has half of one, a Reservation without a pod holds one, and one is withdrawn."""
+    await node(api, "shelf-1", {"nvidia.com/gpu": "8"})
+    await pod(api, namespace, "half", {"gpu.mps.io/percent": "50", "gpu.mps.io/ledger": "1"}, on="shelf-1")
+    cards = tuple(
+        replace(
+            LedgerCard(f"shelf-1-0000-1{number}-00-0", number),
+            holders={0: {f"{namespace}/half": 50}, 1: {f"{namespace}/later": 100}}.get(number, {}),
+            healthy=number != 2,
+        )
+        for number in range(8)
+    )
+    spec = msgspec.to_builtins(ledger_codec.encode(Ledger("shelf-1", cards)))
+    await api.create(kinds.NODE_RESERVATIONS, {"metadata": {"name": "shelf-1"}, "spec": spec})
+
+    (item,) = (await ask(cluster, "shelf-1", "-o", "json")).data["nodes"]
+    assert of_devices(item["resources"]) == {
+        "nvidia.com/gpu": "8 / 0 / 5",
+        "gpu.mps.io/percent": "0 / 50 / 550",
+    }
+    assert item["cards"] == {"free": 5, "total": 8, "unhealthy": 1}
+    table = (await ask(cluster)).out
+    assert "8 / 0 / 5" in line_of("shelf-1", table)
+    assert "available of gpu.mps.io/percent, nvidia.com/gpu:" in table
+    assert "shelf-1   5 of 8 cards; 1 accepts no new pods" in table
+    assert "-" not in line_of("gpu.mps.io/percent", table).split(" ")[1:4]
+    await api.delete(kinds.NODE_RESERVATIONS, "shelf-1")
 
 
 WRITTEN = {

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from croupier.core import quantity
+from croupier.core import availability, quantity
 from croupier.core.availability import NOTHING, AccountedPod, Availability, ResourceAmounts
 from croupier.core.quantity import ZERO
 
@@ -176,3 +176,24 @@ def test_fractions_in_every_notation_add_up_and_cancel_exactly():
     for number in range(len(spelled)):
         shown.drop_pod(f"uid-{number}")
     assert shown.three("node-1", "cpu").allocated == ZERO
+
+
+LIMITS = {
+    "the ledger has less free than requests leave": ("8", "0", 6, "6"),
+    "requests leave less than the ledger has free": ("8", "5", 6, "3"),
+    "the node does not report the resource": ("0", "100", 550, "550"),
+    "more is requested than the node has": ("2", "3", 1, "0"),
+    "nothing is free": ("8", "0", 0, "0"),
+}
+
+
+@pytest.mark.parametrize(("allocatable", "allocated", "free", "left"), LIMITS.values(), ids=LIMITS)
+def test_the_ledger_limits_what_is_available(allocatable, allocated, free, left):
+    was = {GPU: three(allocatable, allocatable, allocated), "cpu": three("4", "4", "5")}
+
+    now = availability.with_ledger(was, {GPU: free})
+
+    assert now[GPU] == was[GPU]._replace(available=quantity.parse(left))
+    assert now["cpu"] == was["cpu"]
+    total = availability.summed([now[GPU], now[GPU]])
+    assert total.available == now[GPU].available + now[GPU].available

@@ -66,8 +66,9 @@ def wide_cells(resource: str, numbers: "ResourceAmounts") -> tuple[str, ...]:
 
 
 def usage(numbers: "ResourceAmounts") -> str:
-    """A usage bar with its percentage."""
-    used, total = numbers.allocated.nanos, numbers.allocatable.nanos
+    """A bar of what is not available any more, with its percentage."""
+    total = numbers.allocatable.nanos
+    used = total - numbers.available.nanos
     percent = f"{used * 100 // total:>3} %" if total else "    -"
     return f"{tables.bar(used, total)} {percent}"
 

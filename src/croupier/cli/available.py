@@ -8,9 +8,12 @@ import typer
 from croupier.cli import amounts, cluster, completion, listing, tables, terminal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
+    from croupier.capacity.card_availability import ClusterAmounts
     from croupier.core.availability import Availability, NodeAmounts, ResourceAmounts
+    from croupier.core.ledger.ledger import Ledger
+    from croupier.core.ledger.overview import LedgerSummary
     from croupier.kube.client.api_client import Client
 
 NUMBERS = ("allocatable", "allocated", "available")
@@ -44,6 +47,9 @@ def available(
 
     Allocated is the sum of the requests of the pods bound to a node, computed as kube-scheduler does.
 
+    Of cards in the ledger, available is what the ledger has free. A free card can be requested whole or by
+    percent; the list of free cards below counts it once.
+
     Shows cpu, memory and all devices; -o wide shows all resources, and also capacity and reserved.
 
     With --resource, the nodes with the most available come first.
@@ -64,12 +70,33 @@ def available(
     if listing.is_data(output):
         listing.echo_data(output, as_data(index, names))
     elif output == "name":
-        typer.echo("\n".join(f"node/{name}" for name in index.nodes() if node in (None, name)))
+        typer.echo("\n".join(f"node/{name}" for name in index.nodes if node in (None, name)))
     else:
         typer.echo("\n".join(lines(index, names, node=node, wide=output == "wide", ranked=bool(resource))))
 
 
-def _read(target: cluster.ClusterTarget, node: str | None) -> "Availability":
+def _read(target: cluster.ClusterTarget, node: str | None) -> "ClusterAmounts":
+    from croupier.capacity import card_availability
+
+    index = _count(target, node)
+    return card_availability.combine(index, cluster.run(target, _ledgers))
+
+
+async def _ledgers(api: "Client") -> "Mapping[str, Ledger]":
+    """Empty, with a warning, for a user who may not read the ledger."""
+    from croupier.capacity import card_availability
+    from croupier.kube.client.errors import Forbidden
+
+    try:
+        return await card_availability.ledgers(api, cluster.now())
+    except Forbidden as refusal:
+        typer.echo(
+            f"croupier: cannot read the ledger, so available does not consider it: {refusal}", err=True
+        )
+        return {}
+
+
+def _count(target: cluster.ClusterTarget, node: str | None) -> "Availability":
     from croupier.capacity import availability
     from croupier.kube.client.errors import NotFound
 
@@ -88,7 +115,7 @@ async def _node_names(api: "Client") -> list[str]:
     return [node.metadata.name for node in (await api.list(LEAN_NODES)).items]
 
 
-def _resolve_names(index: "Availability", wanted: "Sequence[str]", node: str | None) -> list[str]:
+def _resolve_names(index: "ClusterAmounts", wanted: "Sequence[str]", node: str | None) -> list[str]:
     """Full resource names in the requested order; the domain may be omitted if the name stays unique."""
     known = index.resources()
     resolved = []
@@ -124,61 +151,94 @@ def _fail_not_found(what: str, name: str, there: "Collection[str]") -> NoReturn:
     terminal.fail(f"{what}{suggestion}")
 
 
-def default_resources(index: "Availability", *, snapshot: bool) -> list[str]:
-    """cpu, memory and all devices that exist in the cluster; with `every`, all resources."""
+def default_resources(index: "ClusterAmounts", *, snapshot: bool) -> list[str]:
+    """cpu, memory and all devices that exist in the cluster; with `snapshot`, all resources.
+
+    The ledger resource is left out: pods request it and no node has it, so it has no amounts.
+    """
     from croupier.core.pods.request_parser import LEDGER
 
-    names = sorted(index.resources(), key=amounts.rank)
+    names = sorted((name for name in index.resources() if name != LEDGER), key=amounts.rank)
     if snapshot:
         return names
-    devices = [name for name in names if amounts.is_device(name) and name != LEDGER]
+    devices = [name for name in names if amounts.is_device(name)]
     return [name for name in names if name in amounts.FIRST] + [
         name for name in devices if any(index.total(name))
     ]
 
 
 def lines(
-    index: "Availability", names: "Sequence[str]", *, node: str | None, wide: bool, ranked: bool
+    index: "ClusterAmounts", names: "Sequence[str]", *, node: str | None, wide: bool, ranked: bool
 ) -> "list[str]":
-    if not index.nodes():
+    if not index.nodes:
         return ["The cluster has no nodes."]
     nodes = [(_label(index, name), account) for name, account in _sorted(index, names[0] if ranked else None)]
     if wide:
-        return _wide(index, nodes, names, alone=node is not None)
-    if node is not None:
-        return [_title(index, node), *_resource_rows(names, index.node(node))]
-    if ranked and len(names) == 1:
-        return _single_resource(index, nodes, names[0])
-    totals = {name: index.total(name) for name in names}
+        table = _wide(index, nodes, names, alone=node is not None)
+    elif node is not None:
+        table = [_title(index, node), *_resource_rows(names, index.nodes[node])]
+    elif ranked and len(names) == 1:
+        table = _single_resource(index, nodes, names[0])
+    else:
+        table = [
+            "Allocatable / allocated / available of each node:",
+            *amounts.matrix(nodes, names),
+            "",
+            f"{_total_label(index)}:",
+            *_resource_rows(names, {name: index.total(name) for name in names}),
+        ]
+    return [*table, *_card_lines(index, names)]
+
+
+def _card_lines(index: "ClusterAmounts", names: "Sequence[str]") -> list[str]:
+    """The free cards of every node, each counted once, and what its available amounts therefore mean."""
+    shown = [name for name in names if name in index.by_ledger]
+    if not shown or not index.cards:
+        return []
+    nodes = sorted(index.cards, key=amounts.natural)
     return [
-        "Allocatable / allocated / available of each node:",
-        *amounts.matrix(nodes, names),
         "",
-        f"{_total_label(index)}:",
-        *_resource_rows(names, totals),
+        f"Free cards, by the ledger, which decides what is available of {', '.join(shown)}:",
+        *tables.aligned([(f"  {node}", _free_cards(index.cards[node])) for node in nodes]),
+        *(
+            ["One card can be free for several resources, and is granted for one of them."]
+            if len(shown) > 1
+            else []
+        ),
     ]
 
 
-def _sorted(index: "Availability", by: str | None) -> "list[tuple[str, NodeAmounts]]":
+def _free_cards(sums: "LedgerSummary") -> str:
+    """`6 of 8 cards`, and how many of them accept no pods."""
+    cards = f"{sums.cards.free} of {terminal.plural(sums.cards.total, 'card')}"
+    if not sums.unhealthy:
+        return cards
+    verb = "accepts" if sums.unhealthy == 1 else "accept"
+    return f"{cards}; {sums.unhealthy} {verb} no new pods"
+
+
+def _sorted(index: "ClusterAmounts", by: str | None) -> "list[tuple[str, NodeAmounts]]":
     """Sorted by name, or by available amount of the resource `by`, descending."""
-    nodes = sorted(index.snapshot().items(), key=lambda item: amounts.natural(item[0]))
+    nodes = sorted(index.nodes.items(), key=lambda item: amounts.natural(item[0]))
     if by is None:
         return nodes
     matching = [item for item in nodes if by in item[1]]
     return sorted(matching, key=lambda item: item[1][by].available, reverse=True)
 
 
-def _label(index: "Availability", node: str) -> str:
-    return f"{node} (cordoned)" if index.cordoned(node) else node
+def _label(index: "ClusterAmounts", node: str) -> str:
+    return f"{node} (cordoned)" if node in index.cordoned else node
 
 
-def _title(index: "Availability", node: str) -> str:
-    pods = index.three(node, "pods")
+def _title(index: "ClusterAmounts", node: str) -> str:
+    from croupier.core.availability import NOTHING
+
+    pods = index.nodes[node].get("pods", NOTHING)
     return f"Node {_label(index, node)}, with {pods.allocated} of {pods.allocatable} pods:"
 
 
-def _total_label(index: "Availability") -> str:
-    count = len(index.nodes())
+def _total_label(index: "ClusterAmounts") -> str:
+    count = len(index.nodes)
     return f"All {count:,} nodes" if count > 1 else "The only node"
 
 
@@ -193,7 +253,7 @@ def _resource_rows(names: "Sequence[str]", account: "NodeAmounts") -> list[str]:
 
 
 def _single_resource(
-    index: "Availability", nodes: "Sequence[tuple[str, NodeAmounts]]", name: str
+    index: "ClusterAmounts", nodes: "Sequence[tuple[str, NodeAmounts]]", name: str
 ) -> list[str]:
     """One line per node for a single resource."""
     cells = [
@@ -206,7 +266,11 @@ def _single_resource(
 
 
 def _wide(
-    index: "Availability", nodes: "Sequence[tuple[str, NodeAmounts]]", names: "Sequence[str]", *, alone: bool
+    index: "ClusterAmounts",
+    nodes: "Sequence[tuple[str, NodeAmounts]]",
+    names: "Sequence[str]",
+    *,
+    alone: bool,
 ) -> list[str]:
     """One line per node and resource."""
     cells = [
@@ -222,16 +286,24 @@ def _wide(
     return tables.lines(headers, cells, numbers=range(2, 7))
 
 
-def as_data(index: "Availability", names: "Sequence[str]") -> dict[str, Any]:
+def as_data(index: "ClusterAmounts", names: "Sequence[str]") -> dict[str, Any]:
     nodes = [
         {
             "node": node,
-            "cordoned": index.cordoned(node),
+            "cordoned": node in index.cordoned,
+            **_cards_data(index.cards.get(node)),
             "resources": {name: _data(account[name]) for name in names if name in account},
         }
         for node, account in _sorted(index, None)
     ]
     return {"nodes": nodes, "totals": {name: _data(index.total(name)) for name in names}}
+
+
+def _cards_data(sums: "LedgerSummary | None") -> dict[str, Any]:
+    """The free cards of a node whose cards are in the ledger."""
+    if sums is None:
+        return {}
+    return {"cards": {"free": sums.cards.free, "total": sums.cards.total, "unhealthy": sums.unhealthy}}
 
 
 def _data(numbers: "ResourceAmounts") -> dict[str, str]:

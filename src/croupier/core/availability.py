@@ -7,7 +7,7 @@ them. They are whole numbers of nanos, so they always equal the sums of a full r
 Returned values are replaced, never modified, so a snapshot of all nodes is one copy of a dict.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from types import MappingProxyType
@@ -289,6 +289,33 @@ class Availability:
             del self._heaps[resource]
         else:
             heappush(heap, (-three.available.nanos, name))
+
+
+def with_ledger(amounts: NodeAmounts, free: Mapping[str, int]) -> NodeAmounts:
+    """The amounts of a node whose cards are in the ledger; `free` are its free units by resource.
+
+    Requests do not tell what is free of a card that can be requested in several ways, or that a Reservation
+    holds, so available is what the ledger has free. A node that reports the resource has no more than its
+    allocatable amount leaves. It is never negative: a card gives nothing that is taken already.
+    """
+    return {
+        **amounts,
+        **{name: _limited(amounts.get(name, NOTHING), units * NANO) for name, units in free.items()},
+    }
+
+
+def _limited(was: ResourceAmounts, free: int) -> ResourceAmounts:
+    reported = bool(was.allocatable.nanos or was.capacity.nanos)
+    nanos = max(0, min(free, was.available.nanos)) if reported else free
+    return was._replace(available=Quantity(nanos, was.available.style))
+
+
+def summed(amounts: Iterable[ResourceAmounts]) -> ResourceAmounts:
+    """The total of several nodes; available is the sum of theirs."""
+    columns = list(zip(*amounts, strict=True))
+    if not columns:
+        return NOTHING
+    return ResourceAmounts(*(Quantity(sum(q.nanos for q in column), column[0].style) for column in columns))
 
 
 def _with_more_allocated(was: ResourceAmounts, step: int) -> ResourceAmounts:

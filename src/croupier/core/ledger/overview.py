@@ -7,6 +7,7 @@ from datetime import datetime
 from croupier.core.ledger import holder as holder_names
 from croupier.core.ledger.ledger import Ledger
 from croupier.core.model.card import Grant, LedgerCard
+from croupier.core.pods import request_parser
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,32 @@ def summary(ledger: Ledger) -> LedgerSummary:
         holders=len(ledger.holders()),
         held=len(ledger.held),
     )
+
+
+def free_amounts(ledger: Ledger) -> dict[str, int]:
+    """The free units of every resource by which the cards can be requested.
+
+    A free card without a pool counts as one whole card and as a hundred percent: it is free in both ways, and
+    can be requested in one of them only. Resources whose cards have nothing free are included with 0.
+    """
+    free: dict[str, int] = {}
+    for card in ledger.cards:
+        for resource, units in _free_of_card(card):
+            free[resource] = free.get(resource, 0) + units
+    return free
+
+
+def _free_of_card(card: LedgerCard) -> Iterator[tuple[str, int]]:
+    whole = int(_is_allocatable(card))
+    if card.pool:
+        shared = len(card.free_slots()) if card.mode == "MIG" else card.free
+        yield request_parser.POOL + card.pool, whole if card.mode == "Exclusive" else shared
+    elif card.mode == "MIG":
+        for profile in {slot.profile for slot in card.slots}:
+            yield request_parser.mig_resource(profile), len(card.free_slots(profile))
+    else:
+        yield request_parser.GPU, whole
+        yield request_parser.PERCENT, card.free
 
 
 def _is_allocatable(card: LedgerCard) -> bool:
