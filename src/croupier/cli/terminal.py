@@ -43,7 +43,7 @@ def plural(count: int, noun: str) -> str:
 
 
 def require_terminal(effect: str, alternative: str = "") -> None:
-    """Exit with code 2 if nobody can be asked whether `effect` is wanted."""
+    """Exit with code 2 if there is no terminal at which to ask whether `effect` is wanted."""
     if not sys.stdin.isatty():
         usage_error(f"{effect}, and there is no terminal to ask at: pass --yes to do it{alternative}.")
 
