@@ -32,7 +32,7 @@ async def test_one_unit_of_a_percent_pool_is_not_a_whole_card(table: ExtenderEnv
             _, grant = await table.placed("honest")
 
         assert [part.share for part in grant] == [4]
-        assert await _uses(table, "5")
+        await polling.until_async(lambda: _uses(table, "5"), "the quota to count both pods")
         assert _used(table) == 4
     finally:
         await table.api.delete(QUOTAS, "team", namespace=table.namespace)

@@ -51,7 +51,7 @@ async def test_pods_that_were_bound_without_the_extender_hold_their_cards_soon(w
         holders = {world.holder(foreign), preset}
         await until(lambda: world.ledger().holders() == holders, "both pods to hold a card")
         assert not world.ledger().held, "a pod that runs is Bound"
-        assert world.metric(REPAIRED, "Ghost") == 2
+        await until(lambda: world.metric(REPAIRED, "Ghost") == 2, "both repairs to be counted")
         claims = [
             await world.manager.claim(
                 NODE, CardClaim(f"{world.namespace}/late-{n}/0b1c", (CardShares(1, 100),), HoldTerms())
@@ -75,6 +75,7 @@ async def test_binds_in_flight_are_not_adopted(world):
         last = await pod_with_node_name(world, "last")
 
         await until(lambda: last in world.ledger().holders(), "the pod that was bound last to be adopted")
+        await until(lambda: world.metric(REPAIRED, "Ghost") > 0, "its repair to be counted")
         assert world.metric(REPAIRED, "Ghost") == 1, "of the others none was adopted"
         assert {holder: world.ledger().grant(holder) for holder in held} == held
 
