@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -13,9 +14,10 @@ from croupier.api import kinds
 from croupier.api.settings_state import ActiveSettings
 from croupier.kube.client import api_client, config
 from croupier.kube.client.api_client import Client
+from croupier.kube.controller.lease import LEASES
 from croupier.kube.serving.health import HealthChecks
 from croupier.kube.serving.metrics import ProcessMetrics
-from croupier.wiring import manager
+from croupier.wiring import inventory, manager
 from croupier.wiring.bootstrap import ServiceOptions
 from croupier.wiring.live_settings import LiveSettings
 from croupier.wiring.process_context import ProcessContext, ProcessOptions
@@ -103,6 +105,62 @@ async def test_ten_leaderships_leave_as_many_indexes_and_subscribers_as_one(api,
             await until(at_work, "every controller to work", TIMEOUT)
             surface.live_settings.update(OFF)
             await until(lambda: listeners(surface) == idle, f"{idle} again", TIMEOUT)
+
+
+class ListCounter:
+    """Counts the lists of the kinds that only the caches of the inventory group read."""
+
+    KINDS = tuple(kind.full_name for kind in (kinds.LEASES, kinds.GPU_DEVICES, kinds.GPU_NODE_INVENTORIES))
+
+    def __init__(self) -> None:
+        self.lists: Counter[str] = Counter()
+
+    def observe(self, verb: str, resource: str, code: int, _seconds: float) -> None:
+        if verb == "list" and code == 200 and resource in self.KINDS:
+            self.lists[resource] += 1
+
+
+def leading(surface: ProcessContext) -> dict[str, float]:
+    return {
+        sample.labels["lease"]: sample.value
+        for family in surface.metrics.registry.collect()
+        for sample in family.samples
+        if sample.name == "croupier_leader"
+    }
+
+
+@pytest.mark.usefixtures("clean_cluster")
+async def test_the_loss_of_one_lease_stops_no_other_group_and_lists_nothing(cluster, api, namespace):
+    counter, lost = ListCounter(), f"{namespace}/{inventory.LEASE}"
+    async with (
+        api_client.connect(config.load(cluster.kubeconfig), observe=counter.observe) as own,
+        managed(own, namespace) as surface,
+    ):
+        surface.live_settings.update(ActiveSettings())
+        without_limits = len(manager.CONTROLLERS) - 1  # without a PodAllocation, that group does not start
+        await until(lambda: sum(leading(surface).values()) == without_limits, "all to lead", TIMEOUT)
+        await until(lambda: surface.checks.ready["caches"]() is None, "the caches", TIMEOUT)
+        before, others = (
+            counter.lists.copy(),
+            {name for name, leads in leading(surface).items() if leads} - {lost},
+        )
+        renewed = {name: await holder(api, name) for name in others}
+
+        stolen = {"spec": {"holderIdentity": "another", "leaseDurationSeconds": 1}}
+        await api.patch(LEASES, inventory.LEASE, stolen, namespace=namespace)
+        await until(lambda: not leading(surface)[lost], "the loss", TIMEOUT)
+        assert all(leading(surface)[name] for name in others)
+        await until(lambda: leading(surface)[lost], "the group to lead again", TIMEOUT)
+
+        assert {name: await holder(api, name) for name in others} == renewed
+        assert counter.lists == before != Counter()
+
+
+async def holder(api: Client, path: str) -> tuple[str, str]:
+    """The holder of a Lease and since when; both change with a new leadership."""
+    namespace, name = path.split("/")
+    spec = (await api.get(LEASES, name, namespace=namespace))["spec"]
+    return spec["holderIdentity"], spec["acquireTime"]
 
 
 def exported(surface: ProcessContext) -> dict[str, float]:

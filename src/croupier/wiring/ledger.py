@@ -242,7 +242,7 @@ async def exclude_in_memory_manager(context: ProcessContext) -> list[Component]:
     The Lease is written between two checks: the first leaves no trace of a process that refuses to start, the
     second finds a manager that became active at the same time.
     """
-    api, namespace = context.api, context.settings.namespace
+    api, namespace = context.lease_client(), context.settings.namespace
     shared = SharedLease(api, namespace, clock=api.clock)
     await exclusion.ensure_inactive(api, namespace, "InMemory")
     await shared.renew()

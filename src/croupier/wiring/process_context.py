@@ -28,6 +28,7 @@ from croupier.kube.client.api_client import EVERYTHING, Client, Selection
 from croupier.kube.client.resource import Resource
 from croupier.kube.controller.controller_run import LeaderCheck
 from croupier.kube.controller.leader_election import Elector, Leadership
+from croupier.kube.controller.lease import LeaseTimings
 from croupier.kube.serving import component_runner, health, http_server
 from croupier.kube.serving.component_runner import Component, ComponentRunner
 from croupier.kube.serving.health import HealthChecks
@@ -140,6 +141,10 @@ class ProcessContext:
     """The current settings."""
     watcher_components: tuple[Component, ...] = ()
 
+    def lease_client(self) -> Client:
+        """For one Lease that this process renews; the renewals wait for no other request."""
+        return self.api.prioritized(LeaseTimings().attempt_timeout)
+
     def leader_registry(self, lease: str) -> CollectorRegistry:
         """For metrics about the cluster, which only the process that holds `lease` exports."""
         return self.metrics.of_leader(f"{self.settings.namespace}/{lease}")
@@ -194,5 +199,5 @@ async def run_all(controllers: Iterable[Runnable], leadership: Leadership, stop:
 
 
 def new_elector(context: ProcessContext, lease: str) -> Elector:
-    api, namespace = context.api, context.settings.namespace
+    api, namespace = context.lease_client(), context.settings.namespace
     return Elector(api, lease, namespace, clock=api.clock, metrics=context.metrics.leader)

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -99,6 +99,29 @@ def test_timings_that_allow_two_leaders_are_refused(every, deadline, duration):
 def test_attempts_have_jitter():
     assert TERMS.pause(0.0) == pytest.approx(1.8)
     assert TERMS.pause(1.0) == pytest.approx(2.2)
+
+
+SLOW = st.floats(0, TERMS.attempt_timeout)
+
+
+@given(st.lists(st.tuples(SLOW, st.floats(0, 1)), min_size=2))
+def test_renewals_that_end_within_their_timeout_always_keep_the_lease(renewals):
+    """However slow each of them is: the deadline of one is later than the response to the next."""
+    now, until = 0.0, TERMS.renew_deadline
+    for took, chance in renewals:
+        sent, now = now, now + took
+        assert now <= until + 1e-6
+        until = sent + TERMS.renew_deadline
+        now += TERMS.renewal_pause(took, chance)
+
+
+@given(st.floats(0, 100), st.floats(0, 1))
+def test_the_interval_counts_from_the_start_of_a_renewal(took, chance):
+    pause = TERMS.renewal_pause(took, chance)
+
+    assert pause >= 0
+    assert took + pause >= TERMS.pause(0.0)
+    assert pause <= TERMS.pause(1.0)
 
 
 class Candidate:

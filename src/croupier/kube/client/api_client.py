@@ -125,6 +125,14 @@ class Client:
         sender = self._sender.fenced(permit)
         return Client(sender, config=self.config, field_manager=self.field_manager, clock=self.clock)
 
+    def prioritized(self, timeout: float) -> "Client":
+        """A client for renewals of Leases, whose requests never wait for others of this process.
+
+        It has connections of its own. An attempt takes at most `timeout` seconds.
+        """
+        sender = self._sender.prioritized(timeout)
+        return Client(sender, config=self.config, field_manager=self.field_manager, clock=self.clock)
+
     async def get(
         self,
         resource: Resource[T],

@@ -3,17 +3,23 @@
 A request that got a 429 or no connection was not executed, so it is always retried.
 After a 5xx or a broken connection the request may have been executed, so only
 idempotent requests are retried.
+
+The requests of a process that wait for a response are limited, because a slow API
+server answers many of them no sooner than a few. The others wait here, in order.
+Watches are not counted, and renewals of Leases pass by.
 """
 
+import asyncio
 import contextlib
 import copy
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from croupier.kube.client import errors
 from croupier.kube.client.backoff import Backoff
 from croupier.kube.client.clock import Clock
+from croupier.kube.client.concurrency import MAX_CONCURRENT
 from croupier.kube.client.errors import ApiError, KubeError, ServerError, TooManyRequests, Unreachable
 from croupier.kube.client.transport import ApiRequest, ApiResponse, NeverSent, Transport
 
@@ -42,6 +48,8 @@ class RetryOptions:
     backoff: Backoff = field(default_factory=Backoff)
     timeout: float = 60.0
     """Seconds that one attempt may take."""
+    in_flight: int = MAX_CONCURRENT
+    """Requests of one client that wait for a response at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +77,7 @@ class RetryingSender:
         self._chance = chance
         self._observe = observe
         self._retry = retry
+        self._slots: contextlib.AbstractAsyncContextManager[object] = asyncio.Semaphore(retry.in_flight)
         self._permit: Callable[[], None] | None = None
 
     def fenced(self, permit: Callable[[], None]) -> "RetryingSender":
@@ -76,6 +85,14 @@ class RetryingSender:
         fenced = copy.copy(self)
         fenced._permit = permit
         return fenced
+
+    def prioritized(self, timeout: float) -> "RetryingSender":
+        """A copy that never waits for other requests, on connections of its own."""
+        prioritized = copy.copy(self)
+        prioritized._transport = self._transport.separate()
+        prioritized._slots = contextlib.nullcontext()
+        prioritized._retry = replace(self._retry, timeout=timeout)
+        return prioritized
 
     async def send(self, call: ApiCall) -> bytes:
         """The response body; raises the last error once all attempts have failed."""
@@ -103,14 +120,15 @@ class RetryingSender:
             raise
 
     async def _once(self, call: ApiCall) -> bytes:
-        if self._permit is not None and call.request.method != "GET":
-            self._permit()
-        began, code = self._clock.monotonic(), 0
-        try:
-            response = await self._transport.send(call.request, timeout=self._retry.timeout)
-            code = response.status
-        finally:
-            self._observe_attempt(call, code, began)
+        async with self._slots:
+            if self._permit is not None and call.request.method != "GET":
+                self._permit()  # after the wait for a slot, during which the lease may expire
+            began, code = self._clock.monotonic(), 0
+            try:
+                response = await self._transport.send(call.request, timeout=self._retry.timeout)
+                code = response.status
+            finally:
+                self._observe_attempt(call, code, began)
         return _body(response, call.request)
 
     def _observe_attempt(self, call: ApiCall, code: int, began: float) -> None:

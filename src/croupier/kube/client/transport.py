@@ -5,6 +5,7 @@ Responses are requested uncompressed: decompression costs more than a local netw
 
 import asyncio
 import contextlib
+import copy
 import ssl
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -57,21 +58,26 @@ class Transport:
         self.clock = ServerClock(clock)
         self._credentials = Credentials(config.auth, clock)
         self._contexts: dict[Credential, ssl.SSLContext | bool] = {}
-        self._connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=60)
-        self._session = aiohttp.ClientSession(
-            connector=self._connector,
-            auto_decompress=False,
-            skip_auto_headers=("Accept-Encoding",),
-        )
+        self._session = _new_session()
+        self._separate: list[Transport] = []
 
     @property
     def server(self) -> str:
         return self._config.server
 
+    def separate(self) -> "Transport":
+        """The same API server and credentials with connections of its own, which close with this one's."""
+        separate = copy.copy(self)
+        separate._session = _new_session()
+        self._separate.append(separate)
+        return separate
+
     async def close(self) -> None:
         """Close all connections; abandoned TLS connections need a moment."""
-        await self._connector.close(abort_ssl=True)
-        await self._session.close()
+        for session in (self._session, *(separate._session for separate in self._separate)):
+            if session.connector is not None:
+                await session.connector.close(abort_ssl=True)
+            await session.close()
         await asyncio.sleep(CLOSE_DELAY)
 
     async def send(self, request: ApiRequest, *, timeout: float) -> ApiResponse:  # noqa: ASYNC109  # aiohttp's own deadline
@@ -169,6 +175,14 @@ class Transport:
             raise Unreachable(
                 f"{request} at {self.server} was interrupted: {str(bad) or type(bad).__name__}"
             ) from bad
+
+
+def _new_session() -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60),
+        auto_decompress=False,
+        skip_auto_headers=("Accept-Encoding",),
+    )
 
 
 def tls(config: Config, credential: Credential) -> ssl.SSLContext:

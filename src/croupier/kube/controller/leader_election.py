@@ -140,13 +140,16 @@ class Elector:
 
     async def _renew(self, leadership: Leadership) -> None:
         """Renew the lease until it is lost."""
+        took = 0.0
         while leadership.held():
-            await self.clock.sleep(self.terms.pause(self.chance()))
+            await self.clock.sleep(self.terms.renewal_pause(took, self.chance()))
+            began = self.clock.monotonic()
             try:
                 async with asyncio.timeout(max(0.0, leadership.until - self.clock.monotonic())):
                     await self._renew_once(leadership)
             except (KubeError, TimeoutError) as error:
                 log.warning("cannot renew the lease", lease=self._path, error=str(error) or "timed out")
+            took = self.clock.monotonic() - began
 
     async def _renew_once(self, leadership: Leadership) -> None:
         """Usually one PUT; if the Lease has changed, read its holder."""

@@ -37,9 +37,22 @@ class LeaseTimings:
                 f"{self.every:g} < {self.renew_deadline:g} < {self.duration}"
             )
 
+    @property
+    def attempt_timeout(self) -> float:
+        """Seconds that one request may take; a second one fits into the deadline, as with client-go."""
+        return self.renew_deadline / 2
+
     def pause(self, chance: float) -> float:
         """Seconds until the next attempt, with jitter against simultaneous candidates."""
         return self.every * (1 - self.jitter / 2 + self.jitter * chance)
+
+    def renewal_pause(self, took: float, chance: float) -> float:
+        """Seconds until the next renewal, after one that took `took` seconds.
+
+        The interval counts from the start of a renewal, as the deadline does. A slow API server thus takes
+        away from the pause and not from the time that the next renewal has.
+        """
+        return max(0.0, self.pause(chance) - took)
 
 
 @dataclass(frozen=True, slots=True)
