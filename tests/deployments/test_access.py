@@ -66,7 +66,7 @@ def access(cluster: Cluster, crds: Any, tmp_path_factory: pytest.TempPathFactory
     env = AccessEnv(cluster, mine, other, tmp_path_factory.mktemp("access"))
     bound = [_binding(role, role, mine) for role in ("view", "edit", "admin")]
     bound += [_binding("everywhere", "view"), _binding("member", "edit", mine)]
-    bound += [_binding("member", "croupier-pool-reader")]
+    bound += [_binding("member", "croupier-pool-reader"), _binding("node-reader", "system:kube-scheduler")]
     given = yaml.safe_dump_all(bound)
     cluster.kubectl("apply", "-f", str(ROLES))
     cluster.kubectl("apply", "-f", "-", stdin=given)
@@ -194,6 +194,16 @@ async def test_what_if_tells_a_member_what_the_pool_has_left(access: AccessEnv, 
     assert "cannot list gpupools" not in told.out
     assert (data.code, data.data["missing"], data.data["notes"]) == (1, None, [])
     assert any(sentence.startswith("cannot list gpupools: ") for sentence in data.data["unreadable"])
+
+
+async def test_available_without_the_ledger_says_so(access: AccessEnv, clean_cluster: None):
+    async with api_client.connect(config.load(access.cluster.kubeconfig)) as api:
+        await api.create(kinds.NODES, {"metadata": {"name": "plain"}})
+
+    answer = access.run("node-reader", "available", "-o", "name")
+
+    assert (answer.code, answer.out) == (0, "node/plain\n")
+    assert answer.err.startswith("croupier: cannot read the ledger, so available does not consider it: ")
 
 
 def test_another_namespace_is_named_and_not_read(access: AccessEnv):
