@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from croupier.core.claims import reservation, reservation_status
-from croupier.core.claims.reservation import (
+from croupier.core.claims.reservation_inputs import (
     LastReservationStatus,
     ReservationInputs,
     ReservationOutcome,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from croupier.core.claims import reservation, reservation_status
-from croupier.core.claims.reservation import PHASE, PHASE_CHANGES, LastReservationStatus
+from croupier.core.claims.reservation_inputs import PHASE, PHASE_CHANGES, LastReservationStatus
 from croupier.core.claims.rival_hold import RivalHold
 from croupier.core.ledger import ledger as book
 from croupier.core.ledger.ledger import Ledger

@@ -7,9 +7,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from croupier.core.claims import claim, reservation, reservation_status
+from croupier.core.claims import claim, reservation, reservation_inputs, reservation_status
 from croupier.core.claims.claim import CardClaim, Granted
-from croupier.core.claims.reservation import PHASE_CHANGES, LastReservationStatus, ReservationRequest
+from croupier.core.claims.reservation_inputs import PHASE_CHANGES, LastReservationStatus, ReservationRequest
 from croupier.core.ledger import ledger as book
 from croupier.core.ledger.ledger import HoldTerms, Ledger
 from croupier.core.model.card import CardGrant, Grant
@@ -151,7 +151,7 @@ class Node(RuleBasedStateMachine):
             if key.partition("/")[2] not in lost:
                 del self.asked[key.partition("/")[2]]
 
-    def scene(self) -> reservation.ReservationInputs:
+    def scene(self) -> reservation_inputs.ReservationInputs:
         gone = tuple(reservation.ended_holders(self.ledger, self.pods)[1])
         orphans = frozenset(reservation.unknown_reservations(self.ledger, self.asked.values()))
         what = inputs(*self.asked.values(), pods=tuple(self.pods.values()), seconds=self.seconds)

@@ -26,7 +26,7 @@ from croupier.core.claims.mirror import (
     ReportMirror,
     UnmarkMirror,
 )
-from croupier.core.claims.reservation import ReservationOutcome
+from croupier.core.claims.reservation_inputs import ReservationOutcome
 from croupier.kube.cache import store
 from croupier.kube.cache.informer import Informer
 from croupier.kube.client import concurrency

@@ -29,7 +29,7 @@ from croupier.controllers.ledger.reservation_convert import ReservationRules
 from croupier.controllers.ledger.reservation_metrics import ReservationMetrics
 from croupier.core.claims import reservation, reservation_status
 from croupier.core.claims.budget import UNLIMITED, ReservationLimits
-from croupier.core.claims.reservation import (
+from croupier.core.claims.reservation_inputs import (
     ReservationInputs,
     ReservationOutcome,
     ReservationReason,

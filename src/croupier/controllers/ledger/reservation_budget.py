@@ -14,7 +14,7 @@ from croupier.api.quotas import RESOURCE_QUOTAS, ResourceQuota
 from croupier.capacity.manager import CapacityManager
 from croupier.core.claims import budget, rebuild, reservation
 from croupier.core.claims.budget import NamespaceBudget, ReservationLimits
-from croupier.core.claims.reservation import ReservationInputs, ReservationRequest
+from croupier.core.claims.reservation_inputs import ReservationInputs, ReservationRequest
 from croupier.core.ledger import holder as holder_names
 from croupier.core.ledger.ledger import Ledger
 from croupier.core.model.card import Grant

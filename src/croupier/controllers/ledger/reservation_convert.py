@@ -13,7 +13,11 @@ from croupier.api.mps import Reservation
 from croupier.api.mps.reservation import RELEASE_FINALIZER, ChargedResource, GrantedCard, ReservationStatus
 from croupier.core.claims import budget
 from croupier.core.claims.budget import UNLIMITED, ReservationLimits
-from croupier.core.claims.reservation import LastReservationStatus, ReservationOutcome, ReservationRequest
+from croupier.core.claims.reservation_inputs import (
+    LastReservationStatus,
+    ReservationOutcome,
+    ReservationRequest,
+)
 from croupier.core.model.card_request import CardShares
 from croupier.core.model.condition import ConditionStatus, DesiredCondition
 from croupier.kube.client.resource import Raw

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from typing import Final, TypeAlias, cast
 
 from croupier.core.claims import rebuild, reservation
-from croupier.core.claims.reservation import (
+from croupier.core.claims.reservation_inputs import (
     ReservationInputs,
     ReservationOutcome,
     ReservationReason,

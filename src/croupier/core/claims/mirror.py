@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
-from croupier.core.claims.reservation import ReservationOutcome
+from croupier.core.claims.reservation_inputs import ReservationOutcome
 from croupier.core.ledger import holder as holder_names
 from croupier.core.ledger.ledger import Ledger
 from croupier.core.model import mig

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from croupier.core.claims import claim, reservation
-from croupier.core.claims.reservation import (
+from croupier.core.claims.reservation_inputs import (
     LastReservationStatus,
     ReservationInputs,
     ReservationOutcome,
