@@ -1,13 +1,9 @@
 """Pods whose devices differ from their allocation: what is repaired, and what is not."""
 
 import json
-import secrets
-from collections.abc import AsyncIterator, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
-import pytest
-import pytest_asyncio
 from prometheus_client import CollectorRegistry
 
 from croupier.api import kinds
@@ -22,9 +18,7 @@ from croupier.node.kubelet.allocation_mismatch import (
     MismatchMetrics,
     MismatchRepair,
 )
-from croupier_lab import shared_cluster
-from croupier_lab.cluster import Cluster
-from tests.node.agent_env import AgentEnv, agent_env
+from tests.node.agent_env import AgentEnv
 from tests.polling import until
 
 
@@ -36,24 +30,6 @@ class StoppedClock(SystemClock):
 
     def monotonic(self) -> float:
         return self.now_at
-
-
-@pytest.fixture(scope="module")
-def ours(cluster: Cluster, crds: Any) -> Iterator[str]:
-    name = shared_cluster.create_namespace(cluster, "wrong-cards")
-    yield name
-    shared_cluster.delete_namespace(cluster, name)
-
-
-@pytest_asyncio.fixture
-async def env(cluster: Cluster, ours: str, tmp_path: Path) -> AsyncIterator[AgentEnv]:
-    name = f"gpu-{secrets.token_hex(3)}"
-    async with agent_env(cluster.kubeconfig, name, ours, tmp_path) as made:
-        await made.api.create(kinds.NODES, {"metadata": {"name": name}})
-        try:
-            yield made
-        finally:
-            await made.leaves()
 
 
 async def bound(env: AgentEnv, name: str, *promised: int, percent: int = 100) -> None:
