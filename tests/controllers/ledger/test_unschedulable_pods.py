@@ -29,7 +29,11 @@ from tests.node.simulated_env import OffsetClock
 from tests.polling import until_async
 
 NODE = "opens-late"
+OTHER_NODE = "opens-for-the-marker"
+NODES_OF_TEST = {"croupier.test": "unschedulable-pods"}
 POOL = "gpu.deckhouse.io/team-a"
+MARKER = "gpu.deckhouse.io/marker"
+"""A resource of a pod that is requeued last: what was not requeued by then is not requeued."""
 REFUSED = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "Insufficient"}
 HAS = {"cpu": "4", "memory": "8Gi", "pods": "10"}
 
@@ -42,13 +46,32 @@ class SchedulingEnv:
     woken: set[str] = field(default_factory=set)
     """Pods whose status ever reported more than they request."""
 
-    async def node_has(self, pool: str = "") -> None:
-        amounts = {**HAS, **({POOL: pool} if pool else {})}
-        status = {"status": {"allocatable": amounts, "capacity": amounts}}
-        await self.api.patch(kinds.NODES, NODE, status, subresource="status")
+    async def add_node(self, name: str) -> None:
+        await self.api.create(kinds.NODES, {"metadata": {"name": name, "labels": NODES_OF_TEST}})
+        await self.node_has(node=name)
 
-    async def sleeps(self, name: str, *, marked: bool = True, refused: bool = True, pool: str = "50") -> None:
-        asked = {POOL: pool, **({MARK: "1"} if marked else {})}
+    async def node_has(self, pool: str = "", *, node: str = NODE, resource: str = POOL) -> None:
+        amounts = {**HAS, **({resource: pool} if pool else {})}
+        status = {"status": {"allocatable": amounts, "capacity": amounts}}
+        await self.api.patch(kinds.NODES, node, status, subresource="status")
+
+    async def only_marker_is_woken(self, node: str) -> None:
+        """The node gains what a new pod waits for; every earlier change was handled before that."""
+        await self.sleeps("marker", resource=MARKER)
+        await self.node_has(node=node, pool="50", resource=MARKER)
+        await self.until_woken("marker")
+        assert self.woken == {"marker"}
+
+    async def sleeps(
+        self,
+        name: str,
+        *,
+        marked: bool = True,
+        refused: bool = True,
+        pool: str = "50",
+        resource: str = POOL,
+    ) -> None:
+        asked = {resource: pool, **({MARK: "1"} if marked else {})}
         container = {"name": "main", "image": "any", "resources": {"limits": asked}}
         body = {"metadata": {"name": name}, "spec": {"schedulerName": "none", "containers": [container]}}
         await self.api.create(kinds.PODS, body, namespace=self.namespace)
@@ -90,7 +113,7 @@ class SchedulingEnv:
 
     @contextlib.asynccontextmanager
     async def works(self) -> AsyncIterator[None]:
-        here = Selection(fields=f"metadata.name={NODE}")
+        here = Selection(labels=",".join(f"{key}={value}" for key, value in NODES_OF_TEST.items()))
         async with requeueing(self.api, self.namespace, here, self.clock) as pending:
             with contextlib.ExitStack() as stack:
                 stack.callback(pending.store.subscribe(self._see))
@@ -100,9 +123,8 @@ class SchedulingEnv:
 @pytest_asyncio.fixture
 async def env(cluster: Any, clean_cluster: None, namespace: str) -> AsyncIterator[SchedulingEnv]:
     async with api_client.connect(config.load(cluster.kubeconfig), field_manager="test") as api:
-        await api.create(kinds.NODES, {"metadata": {"name": NODE}})
         made = SchedulingEnv(api, namespace)
-        await made.node_has()
+        await made.add_node(NODE)
         yield made
 
 
@@ -112,15 +134,14 @@ async def test_only_pods_that_fit_a_node_with_a_new_resource_are_requeued(env: S
     await env.sleeps("not-ours", marked=False)
     await env.sleeps("not-refused", refused=False)
     async with env.works():
-        await asyncio.sleep(1.5)
-        assert env.woken == set(), "a node that has nothing for them is nothing to wake for"
+        await env.only_marker_is_woken(NODE)  # the node has nothing for the others
 
         await env.node_has(pool="100")
         await env.until_woken("half")
 
         await env.refuse("not-refused")  # it asked a moment too early, and we hear of it after
         await env.until_woken("not-refused")
-    assert env.woken == {"half", "not-refused"}
+    assert env.woken == {"marker", "half", "not-refused"}
 
 
 async def test_a_new_leader_requeues_pods_that_were_missed(env: SchedulingEnv):
@@ -139,8 +160,8 @@ async def test_a_heartbeat_of_a_node_requeues_no_pod(env: SchedulingEnv):
         ready = {"type": "Ready", "status": "True", "reason": "Well", "message": ""}
         status = {"status": {"conditions": [ready]}}
         await env.api.patch(kinds.NODES, NODE, status, subresource="status")
-        await asyncio.sleep(2.0)
-        assert env.woken == set()
+        await env.add_node(OTHER_NODE)
+        await env.only_marker_is_woken(OTHER_NODE)
 
 
 class ConflictingRequeuer(UnschedulablePodRequeuer):
