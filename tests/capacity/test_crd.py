@@ -130,7 +130,9 @@ async def test_a_delayed_write_includes_claims_that_arrive_during_the_batch_wind
         written = env.count("update")
 
         first = asyncio.create_task(env.manager.claim(NODE, claim(pod(1), CardShares(1, 10))))
-        await env.api.get(kinds.NODE_RESERVATIONS, NODE)  # without batch window the first claim is being written by now
+        await env.api.get(
+            kinds.NODE_RESERVATIONS, NODE
+        )  # without batch window the first claim is being written by now
         second = asyncio.create_task(env.manager.claim(NODE, claim(pod(2), CardShares(1, 10))))
         await gather(first, second)
 

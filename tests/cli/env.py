@@ -1,44 +1,30 @@
 """Builders of nodes, ledgers and pods, and a runner of the `croupier` command."""
 
 import contextlib
-import json
 import os
 import pty
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from croupier.api import kinds
 from croupier.kube.client.api_client import Client
 from croupier_lab import nodes
-from tests.cli.command import CROUPIER
+from tests.cli import command
 
+CommandResult = command.CommandResult
 NO_SCHEDULER = "no-such-scheduler"
 """Pods with this schedulerName stay pending."""
-
-
-@dataclass(frozen=True)
-class CommandResult:
-    code: int
-    out: str
-    err: str
-
-    @property
-    def data(self) -> Any:
-        return json.loads(self.out)
 
 
 def croupier(*args: str, stdin: str = "", kubeconfig: Any = None) -> CommandResult:
     env = {**os.environ, "COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}
     if kubeconfig is not None:
         env["KUBECONFIG"] = str(kubeconfig)
-    ended = subprocess.run(
-        [*CROUPIER, *args], input=stdin, capture_output=True, text=True, timeout=120, check=False, env=env
-    )
-    assert "Traceback" not in ended.stderr, ended.stderr
-    return CommandResult(ended.returncode, ended.stdout, ended.stderr)
+    result = command.run(args, env=env, stdin=stdin)
+    assert "Traceback" not in result.err, result.err
+    return result
 
 
 def at_a_terminal(

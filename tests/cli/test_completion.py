@@ -1,21 +1,17 @@
 """The shell completes names of objects, and an unreachable cluster suggests nothing."""
 
 import os
-import subprocess
-import sys
 
 import pytest
 
 from croupier.api import kinds
-from tests.cli import env
-
-MAIN = "from croupier.cli import app; app(prog_name='croupier')"
+from tests.cli import command, env
 
 
 def completed(kubeconfig, *words: str) -> list[str]:
     """What bash would be offered for the last word."""
-    ended = subprocess.run(
-        [sys.executable, "-c", MAIN],
+    result = command.run(
+        (),
         env={
             **os.environ,
             "KUBECONFIG": str(kubeconfig),
@@ -23,13 +19,9 @@ def completed(kubeconfig, *words: str) -> list[str]:
             "COMP_WORDS": " ".join(("croupier", *words)),
             "COMP_CWORD": str(len(words)),
         },
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
     )
-    assert ended.stderr == ""
-    return ended.stdout.split()
+    assert result.err == ""
+    return result.out.split()
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,8 @@
 """`croupier node` rejects invalid options before it starts."""
 
-import subprocess
-
 import pytest
 
-from tests.cli.command import CROUPIER
+from tests.cli.env import croupier
 
 MISTAKES = {
     "no cards": (
@@ -30,8 +28,7 @@ MISTAKES = {
 
 @pytest.mark.parametrize(("options", "sentence"), MISTAKES.values(), ids=MISTAKES)
 def test_invalid_options_are_rejected(options, sentence):
-    ended = subprocess.run([*CROUPIER, "node", *options], capture_output=True, text=True, check=False)
+    ended = croupier("node", *options)
 
-    assert ended.returncode == 2
-    assert sentence in ended.stderr
-    assert "Traceback" not in ended.stderr
+    assert ended.code == 2
+    assert sentence in ended.err

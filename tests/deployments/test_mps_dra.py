@@ -1,7 +1,7 @@
 """deployments/mps-dra: valid manifests, minimal permissions, and enforced policies."""
 
 import json
-import subprocess
+import os
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +17,7 @@ from croupier.kube.client import api_client, config
 from croupier.kube.client.api_client import Client
 from croupier.kube.client.errors import Forbidden, Invalid
 from croupier_lab.lab import Lab
-from tests.cli.command import CROUPIER
+from tests.cli import command
 from tests.controllers import reservation_env as reservation_envs
 from tests.deployments.manifests import documents
 from tests.polling import until_async
@@ -56,8 +56,8 @@ def test_every_process_accepts_its_arguments():
     assert {item["metadata"]["name"] for item in deployments} == {"croupier-manager", "croupier-extender"}
     for item in deployments:
         (container,) = item["spec"]["template"]["spec"]["containers"]
-        ended = subprocess.run([*CROUPIER, *container["args"], "--help"], capture_output=True, check=False)
-        assert ended.returncode == 0, ended.stderr
+        help_of = command.run([*container["args"], "--help"], env=os.environ)
+        assert help_of.code == 0, help_of.err
         ports = {port["name"]: port["containerPort"] for port in container["ports"]}
         for name, option in {"health": "--health", "extender": "--listen"}.items():
             assert name not in ports or f"{option}=:{ports[name]}" in container["args"]

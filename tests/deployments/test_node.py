@@ -1,13 +1,13 @@
 """deployments/node: valid manifests with minimal permissions."""
 
 import json
-import subprocess
+import os
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from tests.cli.command import CROUPIER
+from tests.cli import command
 from tests.deployments.manifests import documents
 
 FOLDER = Path(__file__).resolve().parents[2] / "deployments/node"
@@ -26,8 +26,8 @@ def test_the_agent_accepts_its_arguments_and_mounts_its_paths():
     spec = agent["spec"]["template"]["spec"]
     (container,) = spec["containers"]
 
-    ended = subprocess.run([*CROUPIER, *container["args"], "--help"], capture_output=True, check=False)
-    assert ended.returncode == 0, ended.stderr
+    help_of = command.run([*container["args"], "--help"], env=os.environ)
+    assert help_of.code == 0, help_of.err
     assert {item["name"] for item in container["env"]} >= {"NODE_NAME"}
     mounted = {item["mountPath"] for item in container["volumeMounts"]}
     options = dict(word.removeprefix("--").split("=", 1) for word in container["args"][1:])
@@ -46,9 +46,9 @@ def _daemon_set(name: str) -> dict[str, Any]:
 def test_mps_daemons_are_apart_from_the_agent_and_share_its_folder():
     supervisor, agent = _daemon_set("croupier-mps"), _daemon_set("croupier-node")
     (container,) = supervisor["spec"]["template"]["spec"]["containers"]
-    ended = subprocess.run([*CROUPIER, *container["args"], "--help"], capture_output=True, check=False)
+    help_of = command.run([*container["args"], "--help"], env=os.environ)
 
-    assert ended.returncode == 0, ended.stderr
+    assert help_of.code == 0, help_of.err
     assert supervisor["spec"]["updateStrategy"] == {"type": "OnDelete"}, "an update would end running pods"
     folder = container["args"][1].removeprefix("--folder=")
     (agent_container,) = agent["spec"]["template"]["spec"]["containers"]

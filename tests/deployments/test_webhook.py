@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-import subprocess
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from croupier_lab.controlplane import COMPONENTS
 from croupier_lab.croupier_processes import EXTENDER, MANAGER, NAMESPACE, WEBHOOK
 from croupier_lab.lab import Lab
 from croupier_lab.progress import LogProgress
-from tests.cli.command import CROUPIER
+from tests.cli import command
 from tests.deployments.manifests import documents
 from tests.polling import until
 
@@ -43,8 +43,8 @@ spec:
 def test_the_process_accepts_its_arguments_and_matches_the_service():
     found = {item["kind"]: item for item in documents(FOLDER, "webhook")}
     (container,) = found["Deployment"]["spec"]["template"]["spec"]["containers"]
-    ended = subprocess.run([*CROUPIER, *container["args"], "--help"], capture_output=True, check=False)
-    assert ended.returncode == 0, ended.stderr
+    help_of = command.run([*container["args"], "--help"], env=os.environ)
+    assert help_of.code == 0, help_of.err
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     assert {f"--listen=:{ports['webhook']}", f"--health=:{ports['health']}"} <= set(container["args"])
 

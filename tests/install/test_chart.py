@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import os
 import re
 import subprocess
 import tomllib
@@ -12,7 +13,7 @@ import yaml
 from jsonschema import Draft7Validator
 
 from croupier.cli import market_run
-from tests.cli.command import CROUPIER
+from tests.cli import command
 from tests.install import rbac
 from tests.install.rbac import Permission
 from tests.install.rendering import (
@@ -121,10 +122,10 @@ def test_rbac_has_no_wildcards_and_only_own_accounts(found):
 
 @pytest.mark.parametrize("choice", CHOICES.values(), ids=CHOICES)
 def test_every_process_accepts_its_arguments(choice):
-    for command in commands(objects(*choice)) - KNOWN:
-        ended = subprocess.run([*CROUPIER, *command, "--help"], capture_output=True, text=True, check=False)
-        assert ended.returncode == 0, f"{command}: {ended.stderr}"
-        KNOWN.add(command)
+    for words in commands(objects(*choice)) - KNOWN:
+        help_of = command.run([*words, "--help"], env=os.environ)
+        assert help_of.code == 0, f"{words}: {help_of.err}"
+        KNOWN.add(words)
 
 
 KNOWN: set[tuple[str, ...]] = set()
