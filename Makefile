@@ -8,8 +8,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # Only root can run a real node, so only root needs its binaries.
 REAL_NODE := $(if $(filter 0,$(shell id -u)),--real-node)
-# Each worker starts its own control plane.
-WORKERS ?= 2
+# Each worker starts its own control plane, and often waits for it: three keep two cores busy.
+WORKERS ?= 3
 # Without bytecode, each of the hundreds of processes that the tests start needs three times the CPU to start.
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX ?= $(CURDIR)/build/pycache

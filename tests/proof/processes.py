@@ -8,15 +8,16 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
 import psutil
 import structlog
 
+from tests import forks
 from tests.polling import until
 
-ROOT = Path(__file__).parents[2]
 MAX_LINE = 64 * 2**20
 """Maximum bytes of one line; a process reports all its grants in one line."""
 
@@ -26,31 +27,45 @@ class ChildProcess:
     """One process. It writes one JSON value per line and reads commands line by line."""
 
     name: str
-    child: asyncio.subprocess.Process
+    child: ForkServerProcess
     log: Path
+    input: int
+    """Its standard input, which closes with this process or `close`."""
+    output: asyncio.StreamReader
 
     async def receive(self, within: float = 120.0) -> Any:
-        assert self.child.stdout is not None
         async with asyncio.timeout(within):
-            line = await self.child.stdout.readline()
-        assert line, f"{self.name} ended with {await self.child.wait()}:\n{self.log.read_text()[-3000:]}"
+            line = await self.output.readline()
+        assert line, f"{self.name} ended with {await self.ended()}:\n{self.log.read_text()[-3000:]}"
         return json.loads(line)
 
     def tell(self, word: str) -> None:
-        assert self.child.stdin is not None
-        self.child.stdin.write(f"{word}\n".encode())
+        os.write(self.input, f"{word}\n".encode())
 
     async def ended(self, within: float = 120.0) -> int:
-        async with asyncio.timeout(within):
-            return await self.child.wait()
+        await asyncio.to_thread(self.child.join, within)
+        if self.child.exitcode is None:
+            raise TimeoutError(f"{self.name} did not end in {within:g} s")
+        return self.child.exitcode
+
+    @property
+    def pid(self) -> int:
+        assert self.child.pid is not None
+        return self.child.pid
 
     def kill(self, how: signal.Signals = signal.SIGKILL) -> None:
-        os.kill(self.child.pid, how)
+        os.kill(self.pid, how)
+
+    def close(self) -> None:
+        """End the process if it still runs."""
+        self.child.kill()
+        self.child.join()
+        os.close(self.input)
 
     async def freeze(self) -> None:
         """Send SIGSTOP and wait until the process is stopped."""
         self.kill(signal.SIGSTOP)
-        frozen = psutil.Process(self.child.pid)
+        frozen = psutil.Process(self.pid)
         await until(lambda: frozen.status() == psutil.STATUS_STOPPED, f"{self.name} to be stopped")
 
     def resume(self) -> None:
@@ -63,33 +78,26 @@ Start = Callable[..., Awaitable[ChildProcess]]
 @contextlib.asynccontextmanager
 async def child_processes(folder: Path) -> AsyncIterator[Start]:
     """A factory: `await start("tests.proof.flow_process", name, *arguments)`. All end with the block."""
-    players: list[ChildProcess] = []
 
     async def start(module: str, name: str, *arguments: str) -> ChildProcess:
         log = folder / f"{name}.log"
+        command = forks.Command(module, [module, *arguments], dict(os.environ))
+        (stdin, told), (said, stdout) = os.pipe(), os.pipe()
         with log.open("ab") as errors:
-            child = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                module,
-                *arguments,
-                cwd=ROOT,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=errors,
-                limit=MAX_LINE,
-                start_new_session=True,
-            )
-        players.append(ChildProcess(name, child, log))
-        return players[-1]
+            child = forks.start(command, stdin, stdout, errors.fileno())
+        os.close(stdin)
+        os.close(stdout)
+        output = asyncio.StreamReader(limit=MAX_LINE)
+        protocol = asyncio.StreamReaderProtocol(output)
+        connect = asyncio.get_running_loop().connect_read_pipe
+        transport, _ = await connect(lambda: protocol, os.fdopen(said, "rb"))
+        closing.callback(transport.close)
+        player = ChildProcess(name, child, log, told, output)
+        closing.callback(player.close)
+        return player
 
-    try:
+    with contextlib.ExitStack() as closing:
         yield start
-    finally:
-        for player in players:
-            with contextlib.suppress(ProcessLookupError):
-                player.child.kill()
-            await player.child.wait()
 
 
 def log_to_stderr() -> None:

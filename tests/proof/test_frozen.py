@@ -54,7 +54,7 @@ class Scene:
         known = [f"--kubeconfig={self.lab.kubeconfig}", f"--node={world.node}"]
         known += [f"--namespace={world.namespace}", f"--number={before}", "--when=freeze"]
         player = await self.start(flow_module.__name__, f"{flow}-{world.name}", flow, *known)
-        process = psutil.Process(player.child.pid)
+        process = psutil.Process(player.pid)
         await until(lambda: process.status() == psutil.STATUS_STOPPED, f"{flow} to stand still")
         return player
 

@@ -1,6 +1,5 @@
 """Unschedulable pods are requeued when a node gains the resource they need."""
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
