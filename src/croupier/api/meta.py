@@ -106,11 +106,11 @@ def is_true(conditions: Iterable[_TypedCondition], kind: str) -> bool:
 
 
 def updated_condition(
-    desired: DesiredCondition, old: Iterable[Condition], *, now: datetime, generation: int | None
+    desired: DesiredCondition, old: Iterable[Condition], *, now: datetime, generation: int
 ) -> Condition:
     """The condition to write. It keeps its transition time unless its status changes.
 
-    `generation` is that of the object as it was read for the decision; None if that is not known.
+    `generation` is that of the object as it was read for the decision.
     """
     before = condition(old, desired.type)
     same = before is not None and before.status == desired.status

@@ -244,7 +244,10 @@ class NodeReservationStatus(Wire, frozen=True, kw_only=True):
     """The result of the last audit. No decision is based on it."""
 
     observed_generation: ObservedGeneration | None = None
-    """The metadata.generation whose cards and holders the audit compared. It follows at the next audit."""
+    """The metadata.generation whose cards and holders the audit compared, 0 before the first of them.
+
+    It follows at the next audit.
+    """
     findings: Annotated[tuple[FindingEntry, ...], Meta(max_length=256)] = ()
     """The differences that the audit found and did not repair."""
     last_audit_time: datetime | None = None

@@ -27,10 +27,11 @@ def status(
 
     The audit reads a ledger without its generation, so its result refers to the generation of `record` if
     that has the same content. Otherwise the ledger has changed since, and the next audit will compare it.
+    Until then the status keeps the last generation that was compared; 0 if there is none.
     """
     old = record.status
     is_newest = ledger_codec.decode(compared.node, record.spec) == compared
-    generation = record.metadata.generation if is_newest else old.observed_generation
+    generation = record.metadata.generation if is_newest else old.observed_generation or 0
     reported = tuple(_encode_finding(finding, old, now) for finding in findings)[:_MAX_FINDINGS]
     new = NodeReservationStatus(
         observed_generation=generation,
@@ -59,7 +60,7 @@ def _conditions(
     old: NodeReservationStatus,
     *,
     now: datetime,
-    generation: int | None,
+    generation: int,
 ) -> tuple[Condition, ...]:
     """The old conditions with the condition Consistent replaced."""
     desired = DesiredCondition(CONSISTENT, "True", "NothingFound", "")
