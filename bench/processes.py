@@ -50,9 +50,9 @@ async def _stock_scheduler(lab: Lab) -> None:
 
 
 async def _until_ledgers_exist(api: Client) -> None:
-    """Wait until every node has a NodeReservation with a status."""
+    """Wait until every node has a NodeReservation."""
     nodes = len((await api.list(NODES)).items)
-    await _until(api, lambda ledgers: sum(ledger.status.cards is not None for ledger in ledgers) == nodes)
+    await _until(api, lambda ledgers: len(ledgers) == nodes)
 
 
 async def _until_free(api: Client) -> None:

@@ -17,8 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from croupier.api import crds
-from croupier.kube.client import api_client, config
+from croupier.api.mps import ledger_codec, ledger_summary
+from croupier.api.mps.ledger import NodeReservationSpec
+from croupier.kube.client import api_client, codec, config
 from croupier.kube.client.api_client import Client
 from croupier.kube.client.errors import AlreadyExists, NotFound
 from croupier.kube.client.resource import Raw, Resource
@@ -103,6 +107,7 @@ class Shape:
     made: Callable[[int, int], Raw]
     holders: Raw | None = None
     keyed: bool = False
+    summary: bool = False
 
 
 SHAPES = {
@@ -112,6 +117,7 @@ SHAPES = {
     "percent: atomic list of objects": Shape("Percent", as_objects, {"holders": entries(OBJECT, 64)}),
     "percent: atomic map": Shape("Percent", as_map, {"holders": table(NUMBER, 64)}),
     "percent: NodeReservation with all its rules": Shape("Percent", as_map),
+    "percent: NodeReservation with its summary": Shape("Percent", as_map, summary=True),
     "MIG: slots and a map of holders": Shape(
         "MIG", beside_slots, {"slots": entries(fields(**SLOT), 8), "holders": table(TEXT, 64)}
     ),
@@ -120,6 +126,7 @@ SHAPES = {
     ),
     "MIG: holder in its slot": Shape("MIG", in_slots, {"slots": entries(fields(**SLOT, holder=TEXT), 8)}),
     "MIG: NodeReservation with all its rules": Shape("MIG", in_slots),
+    "MIG: NodeReservation with its summary": Shape("MIG", in_slots, summary=True),
 }
 
 
@@ -150,7 +157,11 @@ def ledger(shape: Shape, count: int) -> Raw:
         }
         for i in range(CARDS)
     ]
-    return {"metadata": {"name": f"with-{count}"}, "spec": {"cards": cards}}
+    spec: Raw = {"cards": cards}
+    if shape.summary:
+        given = ledger_codec.decode("node-1", codec.convert(NodeReservationSpec, spec))
+        spec["summary"] = msgspec.to_builtins(ledger_summary.summary(given))
+    return {"metadata": {"name": f"with-{count}"}, "spec": spec}
 
 
 async def known(api: Client, number: int, shape: Shape) -> Resource[Raw]:

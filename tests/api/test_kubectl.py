@@ -62,9 +62,9 @@ SEEN = {
     "nrsv": [
         "NAME CARDS HOLDERS FREE CARDS FREE PERCENT",
         "gpu-worker 1 2",
-        "gpu-worker2",
+        "gpu-worker2 1 2",
         "node-1 2 4 0 20",
-        "node-2",
+        "node-2 3 2 1",
     ],
     "gpudev": [
         "NAME NODE STATE POOL PRODUCT HEALTH",

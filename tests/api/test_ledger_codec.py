@@ -12,6 +12,7 @@ from croupier.api.mps import NodeReservation, ledger_codec
 from croupier.core.ledger.ledger import Ledger
 from croupier.core.model.card import LedgerCard, MigSlot
 from tests.api.scenario_tables import EXAMPLES
+from tests.proof import invariants
 
 NOON = datetime(2030, 1, 31, 12, tzinfo=UTC)
 
@@ -68,8 +69,18 @@ def test_a_ledger_round_trips_also_through_json(ledger):
     assert ledger_codec.decode("node", msgspec.json.decode(sent, type=NodeReservation).spec) == ledger
 
 
+@given(ledgers())
+def test_the_summary_is_what_a_reader_counts_in_the_object(ledger):
+    body = msgspec.to_builtins(ledger_codec.encode(ledger))
+    meta = {"name": "node", "uid": "u", "resourceVersion": "1", "generation": 1}
+
+    revision = invariants.read({"metadata": meta, "spec": body})
+
+    assert revision.summary == invariants.counted(revision)
+
+
 def test_the_examples_round_trip():
-    for name in ("percent", "mig", "timeslice"):
+    for name in ("percent", "mig", "timeslice", "exclusive"):
         spec = msgspec.convert(EXAMPLES[f"nodereservation-{name}"], NodeReservation).spec
 
         assert ledger_codec.encode(ledger_codec.decode("node", spec)) == spec

@@ -18,7 +18,7 @@ from croupier.capacity.crd import CRDCapacityManager
 from croupier.capacity.in_memory import InMemoryCapacityManager
 from croupier.capacity.manager import CapacityManager
 from croupier.capacity.writer import LedgerWriterOptions
-from croupier.controllers.ledger import audit, card_sync, holders, node_reservation_status
+from croupier.controllers.ledger import audit, card_sync, holders
 from croupier.controllers.ledger.audit import Audit
 from croupier.controllers.ledger.audit_metrics import AuditMetrics
 from croupier.controllers.ledger.card_sync import CardSyncController
@@ -248,11 +248,10 @@ class LedgerEnv:
 
     @contextlib.asynccontextmanager
     async def tells(self, of: Audit) -> AsyncIterator[None]:
-        """Run the controller for the status of NodeReservations, with short delays."""
+        """Run the controller for the status of NodeReservations."""
         async with watched(self.api, kinds.NODE_RESERVATIONS, Selection()) as records:
-            settings = node_reservation_status.NodeReservationStatusOptions(stable_for=0.2, at_most=0.5)
             made = NodeReservationStatusController(
-                records, self.api, manager=self.manager, findings=of.findings, settings=settings
+                records, self.api, manager=self.manager, findings=of.findings
             )
             async with running(made.run(asyncio.Event())):
                 yield

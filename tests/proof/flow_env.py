@@ -97,6 +97,7 @@ class FlowEnv:
         if reservation:
             raw["spec"]["held"][holder] = "never"
             raw["spec"]["reservations"] = {holder: reservation}
+        raw["spec"].pop("summary", None)  # another program does not know it
         await self.api.update(kinds.NODE_RESERVATIONS, raw)
 
     async def bind(self, holder: str) -> None:
@@ -145,7 +146,10 @@ class FlowEnv:
 
     async def ending(self) -> str:
         """The state in one word, or `unsettled: ...` while it must still change."""
-        return await self.ending_by(await self.sheet())
+        sheet = await self.sheet()
+        if sheet is not None and sheet.summary is None:
+            return "unsettled: the ledger has no summary"
+        return await self.ending_by(sheet)
 
     async def ending_by(self, sheet: LedgerRevision | None) -> str:
         """The same for a given ledger."""
@@ -243,6 +247,11 @@ async def _takeover(world: FlowEnv) -> None:
     await world.hold(holder, None, reservation=RESERVATION)
 
 
+async def _status(world: FlowEnv) -> None:
+    await world.lay()
+    await world.open()
+
+
 async def _sync(world: FlowEnv) -> None:
     await world.lay()
     await world.open()
@@ -277,7 +286,7 @@ SETUPS: Mapping[str, Callable[[FlowEnv], Awaitable[None]]] = {
     "sync": _sync,
     "close": _close,
     "audit": _free,
-    "status": _sync,
+    "status": _status,
     "takeover": _takeover,
     "memory-bind": _memory_bind,
     "memory-reservation": _memory_reservation,

@@ -78,12 +78,13 @@ class FlowRun:
         await until(self._as_pods_are, "the audit to repair what is wrong")
 
     async def status(self) -> None:
-        self.house.start("standing")
-        await until_async(self._told, "the status of the ledger")
+        """Let the audit compare a ledger without a summary, and its result be written."""
+        self.house.start("audit", "standing")
+        await until_async(self._is_audited, "the status of the ledger")
 
-    async def _told(self) -> bool:
-        found = await self.person.get(kinds.NODE_RESERVATIONS.raw, self.node)
-        return "free" in found.get("status", {})
+    async def _is_audited(self) -> bool:
+        found = await self.person.get(kinds.NODE_RESERVATIONS, self.node)
+        return found.status.observed_generation == found.metadata.generation
 
     def _settled(self) -> bool:
         ledger = self.house.manager.ledger(self.node)

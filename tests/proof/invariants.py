@@ -13,6 +13,8 @@ from typing import Any
 from tests.proof.facts import CardsChanged, Fact, Grant, HolderAdded, HolderBound, HolderRemoved, PodBound
 
 Raw = dict[str, Any]
+MAX_HOLDERS = 64
+"""A card with this many holders takes no others, and so has nothing free."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,8 @@ class LedgerRevision:
     held: frozenset[str]
     reservations: frozenset[str]
     card_count: int
+    summary: Raw | None = None
+    """None if another program wrote the ledger without one, and in memory."""
 
 
 def read(raw: Raw) -> LedgerRevision:
@@ -49,6 +53,7 @@ def read(raw: Raw) -> LedgerRevision:
         held=frozenset(spec.get("held") or ()),
         reservations=frozenset(spec.get("reservations") or ()),
         card_count=len(spec["cards"]),
+        summary={"free": {}, **spec["summary"]} if "summary" in spec else None,
     )
 
 
@@ -63,6 +68,29 @@ def revision_faults(sheet: LedgerRevision) -> Iterator[str]:
     for holder in sorted(sheet.reservations - sheet.grants.keys()):
         yield f"{holder} comes from a Reservation but holds no card"
     yield from _namesakes(sheet.grants)
+    if sheet.summary not in (None, amounts := counted(sheet)):
+        yield f"the summary is {sheet.summary}, and the cards amount to {amounts}"
+
+
+def counted(sheet: LedgerRevision) -> Raw:
+    """The summary of the cards and holders, by counting them."""
+    free: dict[str, int] = {}
+    slots: dict[str, int] = {}
+    for card in sheet.cards.values():
+        if not card.get("healthy", True):
+            continue
+        holders: Mapping[str, int] = card.get("holders") or {}
+        left = _most(card) - sum(holders.values()) if len(holders) < MAX_HOLDERS else 0
+        if card["mode"] in ("Percent", "Exclusive"):
+            free["cards"] = free.get("cards", 0) + (not holders)
+        if card["mode"] in ("Percent", "TimeSlice"):
+            unit = "percent" if card["mode"] == "Percent" else "slices"
+            free[unit] = free.get(unit, 0) + left
+        for slot in card.get("slots") or []:
+            if not slot.get("holder"):
+                slots[slot["profile"]] = slots.get(slot["profile"], 0) + 1
+    by_profile = {"slots": slots} if slots else {}
+    return {"cards": len(sheet.cards), "holders": len(sheet.grants), "free": {**free, **by_profile}}
 
 
 def _card(name: str, card: Raw) -> Iterator[str]:

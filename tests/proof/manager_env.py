@@ -139,9 +139,7 @@ class LedgerManagerEnv:
         return Audit(self.sight, self.api, manager=self.manager, recorder=self.recorder, settings=settings)
 
     def standing(self) -> NodeReservationStatusController:
-        settings = node_reservation_status.NodeReservationStatusOptions(
-            stable_for=0.3, at_most=2.0, options=OPTIONS, clock=self.clock
-        )
+        settings = node_reservation_status.NodeReservationStatusOptions(OPTIONS, self.clock)
         return NodeReservationStatusController(
             self.ledgers, self.api, manager=self.manager, findings=self.findings, settings=settings
         )

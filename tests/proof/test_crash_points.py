@@ -39,7 +39,6 @@ ENDINGS = {
     ("takeover", "bound"): "reserved and bound",
     ("promote", ""): "bound",
     ("sync", ""): "free, 6 cards",
-    ("status", ""): "free, 6 cards",
     ("close", ""): "closed",
     ("memory-bind", "unbound"): GONE,
     ("memory-bind", "bound"): "bound",

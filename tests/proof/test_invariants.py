@@ -53,7 +53,9 @@ class Story:
         self.generation += more.pop("missed", 0) + 1
         meta = {"name": node, "uid": f"u-{node}", "resourceVersion": str(self.version)}
         meta |= {"generation": more.pop("generation", self.generation)}
-        spec = {"cards": list(cards), **{name: dict.fromkeys(who, SOON) for name, who in more.items()}}
+        summary = {"summary": more.pop("summary")} if "summary" in more else {}
+        held = {name: dict.fromkeys(who, SOON) for name, who in more.items()}
+        spec = {"cards": list(cards), **summary, **held}
         self.judge.ledger(change, {"metadata": meta, "spec": spec})
         return self
 
@@ -120,6 +122,21 @@ WRONGS = {
         [(percent(), percent("c1", a=50)), (percent(),)],
         {},
         "was removed while it had holders",
+    ),
+    "a summary of fewer holders": (
+        [HALF],
+        {"summary": {"cards": 1, "holders": 0, "free": {"cards": 0, "percent": 50}}},
+        "the cards amount to {'cards': 1, 'holders': 1",
+    ),
+    "a summary of more free percent": (
+        [HALF],
+        {"summary": {"cards": 1, "holders": 1, "free": {"cards": 0, "percent": 60}}},
+        "'percent': 50}",
+    ),
+    "a summary with the free slots of another profile": (
+        [(cut(("s0", 0, 1, A), ("s1", 1, 1, "")),)],
+        {"summary": {"cards": 1, "holders": 1, "free": {"slots": {"2g.20gb": 1}}}},
+        "{'slots': {'1g.10gb': 1}}",
     ),
     "a revision is missing": ([FREE, HALF], {"missed": 1}, "GAP"),
     "the beginning is missing": ([FREE], {"generation": 7}, "GAP"),

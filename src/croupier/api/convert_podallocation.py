@@ -100,7 +100,7 @@ def _conditions(allocation: PodAllocation, verdict: ResizeVerdict, now: datetime
     old = allocation.status.conditions
     holds = _CONDITION_STATUS[verdict.phase]
     desired = DesiredCondition(CONDITION, holds, verdict.code, verdict.reason.message)
-    ours = meta.updated_condition(desired, old, now, allocation.metadata.generation)
+    ours = meta.updated_condition(desired, old, now=now, generation=allocation.metadata.generation)
     return (*(condition for condition in old if condition.type != CONDITION), ours)
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Final, TypeAlias
 
 from msgspec import Meta, field
 
-from croupier.api.meta import DNS_LABEL, DNS_NAME, Conditions, NodeName, ObjectMeta
+from croupier.api.meta import DNS_LABEL, DNS_NAME, Conditions, NodeName, ObjectMeta, ObservedGeneration
 from croupier.api.wire import ATOMIC_MAP, INT64, Rule, Wire, cel_rules, cel_string, immutable, matches, rule
 from croupier.core.model.phase import AllocationPhase
 
@@ -106,7 +106,7 @@ class PodAllocationStatus(Wire, frozen=True, kw_only=True):
     """The CPU limit of the whole pod that the kubelet reports. Unset until a limit was applied once."""
     observed_desired_cpu_limit: CPU | None = None
     """The spec.desiredCPULimit that this status was computed from."""
-    observed_generation: Annotated[int, Meta(ge=0), INT64] | None = None
+    observed_generation: ObservedGeneration | None = None
     """The metadata.generation that the status was computed from; always set.
 
     If it is smaller than metadata.generation, phase and appliedCPULimit refer to an older desiredCPULimit.

@@ -32,6 +32,7 @@ MIGProfile: TypeAlias = Annotated[
     matches(MIG_PROFILE, MIG_PROFILE_MESSAGE),
 ]
 Labels: TypeAlias = dict[str, Annotated[str, Meta(max_length=63)]]
+ObservedGeneration: TypeAlias = Annotated[int, Meta(ge=0), INT64]
 
 
 class OwnerReference(Wire, frozen=True, kw_only=True):
@@ -82,7 +83,7 @@ class Condition(Wire, frozen=True, kw_only=True):
     """The reason for the last transition: one CamelCase word that programs may rely on."""
     message: Annotated[str, Meta(max_length=32768)] = ""
     """A human-readable explanation."""
-    observed_generation: Annotated[int, Meta(ge=0), INT64] | None = None
+    observed_generation: ObservedGeneration | None = None
     """The metadata.generation of the object that this condition was computed from."""
 
 
@@ -105,9 +106,12 @@ def is_true(conditions: Iterable[_TypedCondition], kind: str) -> bool:
 
 
 def updated_condition(
-    desired: DesiredCondition, old: Iterable[Condition], now: datetime, generation: int | None = None
+    desired: DesiredCondition, old: Iterable[Condition], *, now: datetime, generation: int
 ) -> Condition:
-    """The condition to write. It keeps its transition time unless its status changes."""
+    """The condition to write. It keeps its transition time unless its status changes.
+
+    `generation` is that of the object as it was read for the decision.
+    """
     before = condition(old, desired.type)
     same = before is not None and before.status == desired.status
     return Condition(

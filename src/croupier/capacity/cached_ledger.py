@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from croupier.api.mps import ledger as wire
-from croupier.api.mps import ledger_codec
+from croupier.api.mps import ledger_codec, ledger_summary
 from croupier.api.mps.ledger import NodeReservation, NodeReservationSpec
 from croupier.capacity import batching
 from croupier.capacity.batching import BatchChange, ClaimChange
@@ -28,6 +28,8 @@ class StoredLedger:
 
     raw: Raw
     ledger: Ledger
+    summarized: bool = True
+    """Whether the object has the summary of the ledger; another program may have written it without one."""
 
     @property
     def state(self) -> ObjectVersion:
@@ -101,7 +103,8 @@ class CachedLedger:
         """The API server returned this object for our request."""
         raw["metadata"].pop("managedFields", None)  # large, and the API server keeps it if it is left out
         spec = codec.convert(NodeReservationSpec, raw["spec"])
-        self.own = StoredLedger(raw, ledger_codec.decode(self.node, spec))
+        ledger = ledger_codec.decode(self.node, spec)
+        self.own = StoredLedger(raw, ledger, ledger_summary.is_current(spec, ledger))
         self.versions.answer(self.own.state, now)
         self._recompute()
 

@@ -266,9 +266,9 @@ class LedgerWriter:
         return batching.apply_batch(self._cache.own.ledger, [change.step for change in waiting])
 
     async def _put(self, folded: BatchResult | None, changes: int) -> None:
-        """Write the ledger if it changed."""
+        """Write the ledger if it changed, or if its summary is wrong."""
         mine = self._cache.own
-        if folded is None or mine is None or folded.ledger == mine.ledger:
+        if folded is None or mine is None or (folded.ledger == mine.ledger and mine.summarized):
             return
         began = self._context.clock.monotonic()
         body = cached_ledger.updated_object(mine, folded.ledger)

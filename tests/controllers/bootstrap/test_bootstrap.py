@@ -160,7 +160,9 @@ async def test_the_report_of_an_agent_makes_a_node_ready(env: BootstrapEnv):
 
     assert state["phase"] == "Ready"
     assert state["ReadyForPooling"] == "True Ready"
-    status = (await env.stage.inventory()).status
+    inventory = await env.stage.inventory()
+    status, generation = inventory.status, inventory.metadata.generation
+    assert {condition.observed_generation for condition in status.conditions} == {generation}
     assert (status.monitoring.consecutive_heartbeats, status.monitoring.dcgm_ready) == (3, False)
     assert status.monitoring.last_heartbeat is not None
     assert status.bootstrap.toolkit_ready

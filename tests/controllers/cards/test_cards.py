@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 from prometheus_client import CollectorRegistry
 
-from croupier.api import kinds
+from croupier.api import kinds, meta
 from croupier.api.gpu.agent_report import ReportedHealth
 from croupier.controllers.cards.metrics import DeviceMetrics
 from croupier.controllers.shared.card_events import CardEventRecorders
@@ -135,6 +135,30 @@ async def test_a_whole_path_is_one_write(stage: CardEnv, writes: Counter[str]):
 
     assert (await stage.device()).status.phase == "Assigned"
     assert writes == {"apply gpudevices.gpu.deckhouse.io": 1, "apply gpunodeinventories.gpu.deckhouse.io": 1}
+
+
+async def test_status_and_conditions_name_the_generation_that_was_read(stage: CardEnv):
+    controller = stage.controller(CardEventRecorders(stage.api))
+    await stage.becomes(FIT)
+    await stage.rests(controller)
+    inventory = await stage.inventory()
+    unassigned = meta.condition(inventory.status.conditions, "UnassignedDevice")
+    assert unassigned is not None
+    assert unassigned.observed_generation == inventory.metadata.generation == 1
+    assert await generations(stage) == (1, 1, {1})
+
+    await stage.api.patch(kinds.GPU_DEVICES, stage.card, {"spec": {}})
+    assert await generations(stage) == (2, 1, {1}), "nothing has read the new spec yet"
+
+    await stage.rests(controller)
+    assert await generations(stage) == (2, 2, {2})
+
+
+async def generations(stage: CardEnv) -> tuple[int, int | None, set[int | None]]:
+    """That of the card, of its status, and of the conditions that the controller owns."""
+    device = await stage.device()
+    own = {one.observed_generation for one in device.status.conditions if one.type != "Occupied"}
+    return device.metadata.generation, device.status.observed_generation, own
 
 
 async def test_fields_of_other_controllers_stay(stage: CardEnv):

@@ -256,6 +256,21 @@ async def test_heartbeats_without_news_write_nothing(inventory_env):
         assert changed == {named(1)}
 
 
+async def test_the_inventory_names_the_generation_that_was_read(inventory_env):
+    await inventory_env.beat(report(NODE))
+    await inventory_env.node(NODE)
+    async with inventory_env.works():
+        inventory = await inventory_env.shows(NODE, named(0), named(1))
+
+    assert inventory.metadata.generation == 1
+    assert inventory.status.observed_generation == 1
+    assert {(cond.type, cond.observed_generation) for cond in inventory.status.conditions} == {
+        ("AgentSilent", 1),
+        ("InventoryIncomplete", 1),
+        ("ManagedDisabled", 1),
+    }
+
+
 async def test_fields_of_other_controllers_stay(inventory_env):
     await inventory_env.beat(report(NODE))
     await inventory_env.node(NODE)

@@ -192,13 +192,6 @@ async def test_the_node_reservation_status_has_the_findings(world):
     await world.runs("second", card(0), percent=80)
 
     async with world.works("audit only") as audit, world.tells(audit):
-
-        async def counted() -> Any:
-            record = await world.record()
-            return record.status if record is not None and record.status.holders == 1 else None
-
-        status = await until_async(counted, "the status")
-        assert (status.cards, status.free.percent, status.free.cards) == (2, 120, 1)
         await audit.run_once()
 
         async def found() -> Any:
@@ -210,9 +203,59 @@ async def test_the_node_reservation_status_has_the_findings(world):
         assert (finding.kind, finding.since is not None) == ("Overlap", True)
         (condition,) = record.status.conditions
         assert (condition.type, condition.status) == ("Consistent", "False")
+        assert (
+            condition.observed_generation == record.status.observed_generation == record.metadata.generation
+        )
 
         await audit.run_once()
         assert (await world.record()) == record, "what it says already is not written again"
+
+
+@in_the_api_server
+async def test_the_status_names_the_generation_that_the_audit_compared(world):
+    await opened(world)
+    async with world.works("audit only") as audit, world.tells(audit):
+        await audit.run_once()
+        audited = await until_async(lambda: observed(world, 1), "the first audit in the status")
+        (condition,) = audited.status.conditions
+        assert (condition.status, condition.observed_generation) == ("True", 1)
+
+        pod = await world.pod("a", cards="1", ratio="50")
+        await world.hold(world.holder(pod), card(0))
+        record = await world.record()
+        assert record is not None
+        (condition,) = record.status.conditions
+        assert record.metadata.generation == 2
+        assert (record.status.observed_generation, condition.observed_generation) == (1, 1), "not audited yet"
+
+        await audit.run_once()
+        audited = await until_async(lambda: observed(world, 2), "the second audit in the status")
+        (condition,) = audited.status.conditions
+        assert (condition.status, condition.observed_generation) == ("True", 2)
+        assert audited.spec == record.spec, "the status costs no write of the ledger"
+
+
+async def observed(world: LedgerEnv, generation: int) -> Any:
+    record = await world.record()
+    return record if record is not None and record.status.observed_generation == generation else None
+
+
+@in_the_api_server
+async def test_a_missing_summary_is_written_without_a_change_of_the_ledger(world):
+    await opened(world)
+    raw = await world.api.get(kinds.NODE_RESERVATIONS.raw, NODE)
+    del raw["spec"]["summary"]
+    await world.api.update(kinds.NODE_RESERVATIONS.raw, raw)
+
+    async with world.works("audit only") as audit, world.tells(audit):
+
+        async def repaired() -> Any:
+            record = await world.record()
+            return record if record is not None and record.spec.summary is not None else None
+
+        record = await until_async(repaired, "the summary")
+        assert (record.spec.summary.cards, record.spec.summary.holders) == (2, 0)
+        assert record.metadata.generation == 3
 
 
 @in_the_api_server

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from croupier.api import kinds
+from croupier.api import kinds, meta
 from croupier.core.model.card import CardGrant
 from croupier.core.model.refusal import Refusal
 from tests.controllers.conftest import in_the_api_server
@@ -49,6 +49,24 @@ async def claimed(world: LedgerEnv, device: str) -> bool:
     answer = await world.manager.reserve(f"{world.namespace}/new/9", NODE, 1, 10)
     await world.manager.release(f"{world.namespace}/new/9", NODE)
     return not isinstance(answer, Refusal) and any(part.card == device for part in answer)
+
+
+async def test_the_condition_names_the_generation_that_was_read(world):
+    await world.node()
+    device = await world.device(0)
+    async with world.works(*ALL):
+        await says(world, device, "Free")
+        await until_async(lambda: names_generation(world, device, 1), "the condition of generation 1")
+
+        await world.api.patch(kinds.GPU_DEVICES, device, {"spec": {}})
+        await until_async(lambda: names_generation(world, device, 2), "the condition of generation 2")
+
+
+async def names_generation(world: LedgerEnv, device: str, generation: int) -> bool:
+    found = await world.api.get(kinds.GPU_DEVICES, device)
+    condition = meta.condition(found.status.conditions, "Occupied")
+    assert condition is not None
+    return found.metadata.generation == condition.observed_generation == generation
 
 
 async def test_a_drained_card_is_withdrawn_once_its_last_holder_is_gone(world):

@@ -93,6 +93,26 @@ async def test_a_reservation_that_does_not_fit_has_a_reason_and_waits_in_order(o
         assert office.used() == [90, 90]
 
 
+async def test_the_status_names_the_generation_that_was_decided(office):
+    await office.open("node-1")
+    async with office.works():
+        await office.ask("job", ttlSeconds=600)
+        first = await office.becomes("job", "Reserved")
+        assert (first.metadata.generation, first.status.observed_generation) == (1, 1)
+    change = {"spec": {"ttlSeconds": 1200}}
+    changed = await office.api.patch(kinds.RESERVATIONS, "job", change, namespace=office.namespace)
+    assert (changed.metadata.generation, changed.status.observed_generation) == (2, 1)
+
+    async with office.works():
+
+        async def decided() -> bool:
+            found = await office.get("job")
+            (condition,) = found.status.conditions
+            return bool(found.status.observed_generation == condition.observed_generation == 2)
+
+        await until_async(decided, "the new spec to be decided")
+
+
 async def test_an_unused_reservation_expires(office):
     await office.open("node-1")
     async with office.works():

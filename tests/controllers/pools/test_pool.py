@@ -84,6 +84,44 @@ async def test_the_status_of_a_pool(pools: PoolEnv) -> None:
         await pools.rests("team-a")
 
 
+async def test_conditions_name_the_generation_that_they_judge(pools: PoolEnv, cluster: Any) -> None:
+    """`kubectl wait` compares the generations, and so ignores a condition of the old spec."""
+
+    def available() -> bool:
+        wait = ("wait", "--for=condition=Available", "gpupool/team-a", "--timeout=1s")
+        return bool(cluster.kubectl(*wait, check=False).returncode == 0)
+
+    await pools.node("gpu-1")
+    await pools.pool("team-a")
+    await pools.card("gpu-1", 0, "team-a")
+    async with pools.works():
+        await pools.becomes("team-a", "Available", "True Serving")
+        await pools.rests("team-a")
+    assert await _generations(pools) == (1, 1, {1})
+    assert await asyncio.to_thread(available)
+
+    await pools.api.patch(kinds.GPU_POOLS, "team-a", {"spec": {"scheduling": {"strategy": "Spread"}}})
+    assert await _generations(pools) == (2, 1, {1}), "no controller runs"
+    assert await pools.condition("team-a", "Available") == "True Serving"
+    assert not await asyncio.to_thread(available), "this condition was decided from the old spec"
+
+    async with pools.works():
+
+        async def judged() -> bool:
+            return await _generations(pools) == (2, 2, {2})
+
+        await pools.eventually(judged, "the new spec to be judged")
+        assert await asyncio.to_thread(available)
+        await pools.rests("team-a")
+
+
+async def _generations(pools: PoolEnv) -> tuple[int, int | None, set[int | None]]:
+    """That of the pool, of its status, and of its conditions."""
+    found = await pools.get("team-a")
+    judged = {condition.observed_generation for condition in found.status.conditions}
+    return found.metadata.generation, found.status.observed_generation, judged
+
+
 async def test_a_changed_pool_drains_changes_its_cards_and_opens(pools: PoolEnv) -> None:
     await pools.node("gpu-1")
     await pools.pool("team-a")

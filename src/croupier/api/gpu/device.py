@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Final, TypeAlias
 
 from msgspec import Meta, field
 
-from croupier.api.meta import Conditions, MIGProfile, NodeName, ObjectMeta
+from croupier.api.meta import Conditions, MIGProfile, NodeName, ObjectMeta, ObservedGeneration
 from croupier.api.wire import ATOMIC_MAP, INT32, INT64, Rule, Wire, cel_map, matches, rule
 from croupier.core.cards.features import MigStrategy
 from croupier.core.cards.lifecycle import STATES, CardPhase, CardState
@@ -281,6 +281,8 @@ class GPUDeviceStatus(Wire, frozen=True, kw_only=True):
     """Pods (namespace/name/UID) and processes that use the card without holding it."""
     enforcement: Annotated[DeviceEnforcement, ATOMIC_MAP] | None = None
     """What enforces shares of the card. Unset if the card is not shared or the agent does not report it."""
+    observed_generation: ObservedGeneration | None = None
+    """The metadata.generation that state and pool were decided from. Each condition has its own."""
     conditions: Conditions = ()
     """Conditions of the card: ReadyForPooling, ManagedDisabled, Ignored, Faulted, Occupied, Vanished."""
 

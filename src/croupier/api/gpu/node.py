@@ -6,7 +6,7 @@ from typing import Annotated, Final, TypeAlias
 from msgspec import Meta
 
 from croupier.api.gpu.device import Count, InventoryID, Text
-from croupier.api.meta import Conditions, ObjectMeta
+from croupier.api.meta import Conditions, ObjectMeta, ObservedGeneration
 from croupier.api.wire import ATOMIC_MAP, Wire
 from croupier.core.cards.lifecycle import CardState
 from croupier.core.nodes.bootstrap import BootstrapPhase
@@ -146,6 +146,8 @@ class GPUNodeInventoryStatus(Wire, frozen=True, kw_only=True):
     """The progress of the node's preparation."""
     pools: Annotated[NodePools, ATOMIC_MAP] = NodePools()
     """The pools of the node's cards."""
+    observed_generation: ObservedGeneration | None = None
+    """The metadata.generation that cards and driver were recorded for. Each condition has its own."""
     conditions: Conditions = ()
     """Conditions of the node, for example InventoryIncomplete, DriverMissing or ReadyForPooling."""
 

@@ -5,7 +5,16 @@ from typing import Annotated, ClassVar, Final, Literal, TypeAlias
 from msgspec import Meta, field
 
 from croupier.api.gpu.device import Count, InventoryID, Text
-from croupier.api.meta import DNS_LABEL, DNS_NAME, Conditions, Labels, LabelSelector, MIGProfile, ObjectMeta
+from croupier.api.meta import (
+    DNS_LABEL,
+    DNS_NAME,
+    Conditions,
+    Labels,
+    LabelSelector,
+    MIGProfile,
+    ObjectMeta,
+    ObservedGeneration,
+)
 from croupier.api.wire import ATOMIC_MAP, INT32, Rule, Wire, cel_map, cel_rules, matches, rule
 from croupier.core.cards.lifecycle import CardState
 from croupier.core.model.enforcement import Enforcement
@@ -318,6 +327,11 @@ class GPUPoolStatus(Wire, frozen=True, kw_only=True):
     """The cards that match the pool and have not joined it."""
     devices: Annotated[tuple[PoolDevice, ...], Meta(max_length=5000)] = ()
     """The cards in the pool."""
+    observed_generation: ObservedGeneration | None = None
+    """The metadata.generation that the status was computed from.
+
+    If it is smaller than metadata.generation, the status describes an older spec.
+    """
     conditions: Conditions = ()
     """Conditions of the pool: Available, Configured, Maintenance, Misconfigured, CapacityLow."""
 

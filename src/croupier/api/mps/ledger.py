@@ -3,7 +3,8 @@
 Capacity and holders of the cards are in one object, so that one write with a resourceVersion commits both,
 and the CEL rules here let the API server itself refuse an overcommitted ledger. The cost of a write grows
 with the number of fields. Therefore there is one entry per holder and card, and what only few holders have
-(an expiry, a Reservation) is in separate maps (docs/decisions/0002-shape-of-the-ledger.md).
+(an expiry, a Reservation) is in separate maps (docs/decisions/0002-shape-of-the-ledger.md). The totals that
+kubectl shows are part of the same write (docs/decisions/0026-the-summary-is-part-of-the-spec.md).
 """
 
 from datetime import datetime
@@ -11,7 +12,15 @@ from typing import Annotated, ClassVar, Final, TypeAlias
 
 from msgspec import Meta, field
 
-from croupier.api.meta import DNS_LABEL, DNS_NAME, MIG_PROFILE, MIG_PROFILE_MESSAGE, Conditions, ObjectMeta
+from croupier.api.meta import (
+    DNS_LABEL,
+    DNS_NAME,
+    MIG_PROFILE,
+    MIG_PROFILE_MESSAGE,
+    Conditions,
+    ObjectMeta,
+    ObservedGeneration,
+)
 from croupier.api.mps.reservation import CardID, Percent
 from croupier.api.wire import ATOMIC_MAP, INT32, INT64, Rule, Wire, cel_rules, cel_string, rule, schema
 from croupier.core.ledger.finding import FindingKind
@@ -128,6 +137,30 @@ class CardEntry(Wire, frozen=True, kw_only=True):
     """The holders: namespace/pod/uid to percent, or to the number of time slices in mode TimeSlice."""
 
 
+class FreeCapacity(Wire, frozen=True, kw_only=True):
+    """The free capacity of the healthy cards, by mode."""
+
+    percent: Count | None = None
+    """The sum of the free percent of cards in mode Percent. Unset if there are no such cards."""
+    cards: Count | None = None
+    """The number of cards without holders in modes Percent and Exclusive."""
+    slots: Annotated[dict[str, Count], Meta(max_length=64)] = field(default_factory=dict)
+    """The number of free slots by MIG profile."""
+    slices: Count | None = None
+    """The number of free time slices. Unset if no card is in mode TimeSlice."""
+
+
+class CapacitySummary(Wire, frozen=True, kw_only=True):
+    """What the cards and holders of the spec amount to. It is for people; no decision is based on it."""
+
+    cards: Count
+    """The number of cards of the node."""
+    holders: Count
+    """The number of pods and Reservations that hold shares of the cards."""
+    free: FreeCapacity = FreeCapacity()
+    """The free capacity of the healthy cards, by mode."""
+
+
 def _all_hold(field: str) -> str:
     """Every key of the map holds a share of a card. Access to a card costs far more than access to a map."""
     return (
@@ -184,23 +217,12 @@ class NodeReservationSpec(Wire, frozen=True, kw_only=True):
         dict[str, Annotated[str, Meta(min_length=1, max_length=253)]], Meta(max_length=512), ATOMIC_MAP
     ] = field(default_factory=dict)
     """The holders that hold through a Reservation: holder to the name of the Reservation in its namespace."""
+    summary: Annotated[CapacitySummary, ATOMIC_MAP] | None = None
+    """What cards and holders amount to. Croupier writes it together with them; leave it out."""
 
 
 IDENTITY_FIELDS: Final = {CardEntry: ("id",), SlotEntry: ("id",)}
 """The fields that identify cards and slots when a change is merged into the ledger as it was read."""
-
-
-class FreeCapacity(Wire, frozen=True, kw_only=True):
-    """The free capacity of the healthy cards, by mode."""
-
-    percent: Count | None = None
-    """The sum of the free percent of cards in mode Percent. Unset if there are no such cards."""
-    cards: Count | None = None
-    """The number of cards without holders in modes Percent and Exclusive."""
-    slots: Annotated[dict[str, Count], Meta(max_length=64)] = field(default_factory=dict)
-    """The number of free slots by MIG profile."""
-    slices: Count | None = None
-    """The number of free time slices. Unset if no card is in mode TimeSlice."""
 
 
 class FindingEntry(Wire, frozen=True, kw_only=True):
@@ -219,14 +241,13 @@ class FindingEntry(Wire, frozen=True, kw_only=True):
 
 
 class NodeReservationStatus(Wire, frozen=True, kw_only=True):
-    """A summary derived from the spec and the node. No decision is based on it."""
+    """The result of the last audit. No decision is based on it."""
 
-    cards: Count | None = None
-    """The number of cards of the node."""
-    holders: Count | None = None
-    """The number of pods that hold shares of the cards."""
-    free: FreeCapacity = FreeCapacity()
-    """The free capacity of the healthy cards, by mode."""
+    observed_generation: ObservedGeneration | None = None
+    """The metadata.generation whose cards and holders the audit compared, 0 before the first of them.
+
+    It follows at the next audit.
+    """
     findings: Annotated[tuple[FindingEntry, ...], Meta(max_length=256)] = ()
     """The differences that the audit found and did not repair."""
     last_audit_time: datetime | None = None
@@ -242,4 +263,4 @@ class NodeReservation(Wire, frozen=True, kw_only=True):
     """The cards and their holders."""
     metadata: ObjectMeta = ObjectMeta()
     status: NodeReservationStatus = NodeReservationStatus()
-    """A summary derived from the spec and the node. No decision is based on it."""
+    """The result of the last audit. No decision is based on it."""

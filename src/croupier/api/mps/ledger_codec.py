@@ -1,13 +1,14 @@
 """Convert between NodeReservation (the ledger in the API server) and the ledger of the core.
 
 The wire form is optimized for cheap writes, the core form for decisions. Both contain the same information:
-decoding an encoded ledger gives an equal ledger.
+decoding an encoded ledger gives an equal ledger. The summary of the wire form is derived and never decoded.
 """
 
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
 from croupier.api.mps import ledger as wire
+from croupier.api.mps import ledger_summary
 from croupier.api.mps.ledger import NEVER, NodeReservationSpec, NodeReservationStatus
 from croupier.core.ledger.finding import LedgerFinding
 from croupier.core.ledger.ledger import Ledger
@@ -39,6 +40,7 @@ def encode(ledger: Ledger) -> NodeReservationSpec:
         cards=tuple(_encode_card(card) for card in ledger.cards),
         held={holder: encode_expiry(until) for holder, until in ledger.held.items()},
         reservations=dict(ledger.reservations),
+        summary=ledger_summary.summary(ledger),
     )
 
 

@@ -1,6 +1,5 @@
-"""Compute the status of a NodeReservation from its spec and the findings of the audit."""
+"""Compute the status of a NodeReservation from the result of an audit."""
 
-from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
@@ -10,10 +9,10 @@ from msgspec.structs import replace
 from croupier.api import meta
 from croupier.api.meta import Condition
 from croupier.api.mps import ledger as wire
-from croupier.api.mps.ledger import NodeReservationStatus
+from croupier.api.mps import ledger_codec
+from croupier.api.mps.ledger import NodeReservation, NodeReservationStatus
 from croupier.core.ledger.finding import LedgerFinding
 from croupier.core.ledger.ledger import Ledger
-from croupier.core.model.card import LedgerCard
 from croupier.core.model.condition import DesiredCondition
 
 CONSISTENT: Final = "Consistent"
@@ -22,33 +21,25 @@ _MAX_MESSAGE: Final = 1024
 
 
 def status(
-    ledger: Ledger, findings: Iterable[LedgerFinding], old: NodeReservationStatus, now: datetime
+    record: NodeReservation, compared: Ledger, findings: Iterable[LedgerFinding], now: datetime
 ) -> NodeReservationStatus:
-    """The new status. It is `old` if nothing but the time changed."""
+    """The new status after an audit of `compared`. It is the old one if nothing but the time changed.
+
+    The audit reads a ledger without its generation, so its result refers to the generation of `record` if
+    that has the same content. Otherwise the ledger has changed since, and the next audit will compare it.
+    Until then the status keeps the last generation that was compared; 0 if there is none.
+    """
+    old = record.status
+    is_newest = ledger_codec.decode(compared.node, record.spec) == compared
+    generation = record.metadata.generation if is_newest else old.observed_generation or 0
     reported = tuple(_encode_finding(finding, old, now) for finding in findings)[:_MAX_FINDINGS]
     new = NodeReservationStatus(
-        cards=len(ledger.cards),
-        holders=len(ledger.holders()),
-        free=free(ledger.cards),
+        observed_generation=generation,
         findings=reported,
         last_audit_time=old.last_audit_time,
-        conditions=_conditions(reported, old, now),
+        conditions=_conditions(reported, old, now=now, generation=generation),
     )
     return old if new == old else replace(new, last_audit_time=now.replace(microsecond=0))
-
-
-def free(cards: Iterable[LedgerCard]) -> wire.FreeCapacity:
-    """The free capacity of the healthy cards."""
-    cards = [card for card in cards if card.healthy]
-    shared = [card.free for card in cards if card.mode == "Percent"]
-    slices = [card.free for card in cards if card.mode == "TimeSlice"]
-    whole = [card.is_free for card in cards if card.mode in ("Percent", "Exclusive")]
-    return wire.FreeCapacity(
-        percent=sum(shared) if shared else None,
-        cards=sum(whole) if whole else None,
-        slots=dict(sorted(Counter(slot.profile for card in cards for slot in card.free_slots()).items())),
-        slices=sum(slices) if slices else None,
-    )
 
 
 def _encode_finding(finding: LedgerFinding, old: NodeReservationStatus, now: datetime) -> wire.FindingEntry:
@@ -65,12 +56,16 @@ def _encode_finding(finding: LedgerFinding, old: NodeReservationStatus, now: dat
 
 
 def _conditions(
-    findings: tuple[wire.FindingEntry, ...], old: NodeReservationStatus, now: datetime
+    findings: tuple[wire.FindingEntry, ...],
+    old: NodeReservationStatus,
+    *,
+    now: datetime,
+    generation: int,
 ) -> tuple[Condition, ...]:
     """The old conditions with the condition Consistent replaced."""
     desired = DesiredCondition(CONSISTENT, "True", "NothingFound", "")
     if findings:
         found = f"the audit found {len(findings)} differences that it cannot repair"
         desired = DesiredCondition(CONSISTENT, "False", "FindingsLeft", found)
-    ours = meta.updated_condition(desired, old.conditions, now)
+    ours = meta.updated_condition(desired, old.conditions, now=now, generation=generation)
     return (*(condition for condition in old.conditions if condition.type != CONSISTENT), ours)

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Final, TypeAlias
 
 from msgspec import Meta
 
-from croupier.api.meta import DNS_LABEL, DNS_NAME, Conditions, NodeName, ObjectMeta
+from croupier.api.meta import DNS_LABEL, DNS_NAME, Conditions, NodeName, ObjectMeta, ObservedGeneration
 from croupier.api.wire import INT32, Rule, Wire, immutable, matches, rule
 from croupier.core.model.phase import ReservationPhase
 
@@ -96,6 +96,8 @@ class ReservationStatus(Wire, frozen=True, kw_only=True):
     """The time at which the shares are released if no pod is bound. Unset if they are kept until deletion."""
     charged: Annotated[tuple[ChargedResource, ...], Meta(max_length=8)] = ()
     """What the Reservation counts in ResourceQuotas. Empty if its pod requests the cards, and counts."""
+    observed_generation: ObservedGeneration | None = None
+    """The metadata.generation that the status was computed from."""
     conditions: Conditions = ()
     """Conditions of the Reservation. Each has a reason that programs may rely on."""
 

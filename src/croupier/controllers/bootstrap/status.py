@@ -50,7 +50,7 @@ def desired(
                 for pod in sorted(facts.services, key=lambda pod: pod.name)[:_MAX_WORKLOADS]
             ),
         ),
-        conditions=conditions.merge(verdict.conditions, old.conditions, now),
+        conditions=conditions.merge(verdict.conditions, found, now),
     )
 
 

@@ -26,7 +26,8 @@ def desired_device(found: GPUDevice, decision: CardDecision, now: datetime) -> G
         if decision.pool
         else None,
         auto_attach=decision.facts.managed and not decision.facts.ignored and decision.assignment.auto,
-        conditions=conditions.merge(card_decision.conditions(decision), found.status.conditions, now),
+        observed_generation=found.metadata.generation,
+        conditions=conditions.merge(card_decision.conditions(decision), found, now),
     )
 
 
@@ -37,6 +38,7 @@ def current_device(found: GPUDevice) -> GPUDeviceStatus:
         state=status.state,
         pool_ref=status.pool_ref,
         auto_attach=status.auto_attach,
+        observed_generation=status.observed_generation,
         conditions=conditions.select(CONDITIONS, status.conditions),
     )
 
@@ -47,7 +49,7 @@ def desired_node(
     """`held`: the held units by pool."""
     return GPUNodeInventoryStatus(
         pools=NodePools(assigned=_assigned(found, decisions, held, now), pending=_pending(decisions)),
-        conditions=conditions.merge((card_decision.unassigned(decisions),), found.status.conditions, now),
+        conditions=conditions.merge((card_decision.unassigned(decisions),), found, now),
     )
 
 

@@ -14,7 +14,7 @@ from croupier.api.core_v1 import Node
 from croupier.api.gpu import GPUDevice, GPUNodeInventory
 from croupier.api.gpu import convert_inventory as cards
 from croupier.api.gpu.device import DRAIN, IDLE_MARK, INDEX_LABEL, NODE_LABEL, VANISHED, GPUDeviceStatus
-from croupier.api.gpu.node import AGENT_SILENT, INCOMPLETE, MANAGED_DISABLED, GPUNodeInventoryStatus
+from croupier.api.gpu.node import AGENT_SILENT, INCOMPLETE, MANAGED_DISABLED, Driver, GPUNodeInventoryStatus
 from croupier.api.meta import ObjectMeta, OwnerReference
 from croupier.controllers.inventory.inventory_snapshot import InventorySnapshot
 from croupier.controllers.shared import conditions
@@ -75,24 +75,30 @@ def incomplete(discovered: DiscoveredCards) -> DesiredCondition:
 
 
 def node_status(
-    snapshot: InventorySnapshot,
+    found: GPUNodeInventory,
     plan: DevicePlan,
-    found: GpuFeatures,
+    *,
+    driver: Driver,
     judged: tuple[DesiredCondition, ...],
     now: datetime,
 ) -> GPUNodeInventoryStatus:
-    old = snapshot.inventory.status.conditions if snapshot.inventory is not None else ()
     return GPUNodeInventoryStatus(
         hw=cards.node_hardware(plan.cards),
-        driver=cards.driver(snapshot.report, found),
-        conditions=conditions.merge(judged, old, now),
+        driver=driver,
+        observed_generation=found.metadata.generation,
+        conditions=conditions.merge(judged, found, now),
     )
 
 
 def current_node_status(found: GPUNodeInventory) -> GPUNodeInventoryStatus:
     status = found.status
     ours = conditions.select(CONDITIONS, status.conditions)
-    return GPUNodeInventoryStatus(hw=status.hw, driver=status.driver, conditions=ours)
+    return GPUNodeInventoryStatus(
+        hw=status.hw,
+        driver=status.driver,
+        observed_generation=status.observed_generation,
+        conditions=ours,
+    )
 
 
 def card_status(
@@ -133,7 +139,7 @@ def card_status(
 
 def gone_status(before: GPUDevice, now: datetime) -> GPUDeviceStatus:
     """The desired fields of the GPUDevice of a vanished card."""
-    gone = conditions.merge([_VANISHED_CONDITION], before.status.conditions, now)
+    gone = conditions.merge([_VANISHED_CONDITION], before, now)
     health = cards.vanished_health(before.status.health, now)
     return replace(current_card_status(before), health=health, conditions=gone)
 

@@ -18,6 +18,7 @@ import structlog
 
 from croupier.api import nfd
 from croupier.api.gpu import GPUDevice, agent_report
+from croupier.api.gpu import convert_inventory as cards
 from croupier.api.gpu.device import VANISHED, GPUDeviceStatus
 from croupier.api.kinds import GPU_DEVICES, GPU_NODE_INVENTORIES
 from croupier.api.meta import ObjectMeta
@@ -207,7 +208,8 @@ class InventoryController:
             kept = await self._api.apply(GPU_NODE_INVENTORIES, desired_status.apply_body(meta), force=True)
             self.controller.wrote(snapshot.name, GPU_NODE_INVENTORIES, kept)
             wrote = True
-        status = desired_status.node_status(snapshot, plan, found, judged, self._settings.clock.now())
+        driver, now = cards.driver(snapshot.report, found), self._settings.clock.now()
+        status = desired_status.node_status(kept, plan, driver=driver, judged=judged, now=now)
         before = desired_status.current_node_status(kept)
         if status != before:
             body = desired_status.apply_body(ObjectMeta(name=snapshot.name), status)

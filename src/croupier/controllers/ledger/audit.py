@@ -108,13 +108,14 @@ class Audit:
         for node in tuple(self._manager.nodes()):
             if (divergences := self.compare(node)) or self.findings.of(node):
                 suspects[node] = divergences
+            elif (held := self._manager.ledger(node)) is not None:
+                self.findings.write(held)
             await asyncio.sleep(0)  # yield to the event loop between nodes
         if any(suspects.values()):
             await self._settings.clock.sleep(self._settings.recheck_delay)
         for node, divergences in suspects.items():
             await self._verify(node, divergences)
-        for node in self.findings.every().keys() - set(self._manager.nodes()):
-            self.findings.write(node, ())
+        self.findings.keep_only(self._manager.nodes())
         left = (finding.kind for findings in self.findings.every().values() for finding in findings)
         self._settings.metrics.left(Counter(left))
 
@@ -192,9 +193,12 @@ class Audit:
         return done
 
     async def _verify(self, node: str, before: Iterable[Divergence]) -> None:
+        held = self._manager.ledger(node)
+        if held is None:
+            return
         confirmed = await self.confirmed(node, before)
         await self._repair_and_report(node, confirmed)
-        self._report_unrepaired(node, [divergence for divergence in confirmed if divergence.repair is None])
+        self._report_unrepaired(held, [divergence for divergence in confirmed if divergence.repair is None])
 
     async def _repair_and_report(self, node: str, found: Iterable[Divergence]) -> None:
         for divergence in await self.repair(node, found):
@@ -226,12 +230,13 @@ class Audit:
         except NotFound:
             return None
 
-    def _report_unrepaired(self, node: str, left: Sequence[Divergence]) -> None:
+    def _report_unrepaired(self, held: Ledger, left: Sequence[Divergence]) -> None:
+        node = held.node
         known = {(finding.kind, finding.card, finding.holder) for finding in self.findings.of(node)}
         for divergence in left:
             if divergence.identity not in known:
                 self._report(node, divergence, divergence.finding.message)
-        self.findings.write(node, (divergence.finding for divergence in left))
+        self.findings.write(held, (divergence.finding for divergence in left))
 
     def _report(self, node: str, divergence: Divergence, note: str) -> None:
         kind = divergence.finding.kind

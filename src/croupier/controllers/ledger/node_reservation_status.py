@@ -1,21 +1,26 @@
-"""Writes NodeReservation.status: the free capacity of the node and the audit's findings.
+"""Writes what is derived from a NodeReservation: the result of the audit, and a summary that is missing.
 
 The status is informative; no decision depends on it. Every write of it makes the next write of the ledger
-fail its compare-and-swap. So it is written only if it differs, after the ledger has been stable for a
-while, and at the latest after two minutes.
+fail its compare-and-swap. So it is written only after an audit that compared other content or found something
+else, which is at most once per audit.
+
+The summary is part of every write of the ledger. It is repaired here if another program wrote the ledger: an
+earlier version of Croupier, or a person.
 """
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
 from msgspec.structs import replace
 
 from croupier.api.kinds import NODE_RESERVATIONS
-from croupier.api.mps import NodeReservation, ledger_codec, ledger_status
+from croupier.api.mps import NodeReservation, ledger_codec, ledger_status, ledger_summary
 from croupier.api.mps.ledger import IDENTITY_FIELDS
-from croupier.capacity.manager import CapacityManager
-from croupier.controllers.ledger.audit_findings import AuditFindings
+from croupier.capacity.manager import CapacityManager, UnknownNode
+from croupier.controllers.ledger.audit_findings import AuditFindings, AuditResult
+from croupier.core.ledger.ledger import Ledger
 from croupier.kube.cache.informer import Informer
 from croupier.kube.client import codec, merge
 from croupier.kube.client.api_client import Client
@@ -34,21 +39,9 @@ NAME: Final = "nodereservation-status"
 
 @dataclass(frozen=True, slots=True)
 class NodeReservationStatusOptions:
-    stable_for: float = 30.0
-    """Seconds for which a ledger must have been stable."""
-    at_most: float = 120.0
-    """Seconds after which the status is written even if the ledger keeps changing."""
     options: ControllerOptions = field(default_factory=ControllerOptions)
     clock: Clock = field(default_factory=SystemClock)
     metrics: ControllerMetrics = field(default_factory=ControllerMetrics)
-
-
-@dataclass(slots=True)
-class _PendingChange:
-    """Since when the status is outdated, and when the ledger last changed."""
-
-    began: float
-    last: float
 
 
 class NodeReservationStatusController:
@@ -68,57 +61,40 @@ class NodeReservationStatusController:
         self._manager = manager
         self._audit_findings = findings
         self._settings = settings or NodeReservationStatusOptions()
-        self._pending: dict[str, _PendingChange] = {}
         self.controller: Controller[str] = Controller(
             NAME, self.reconcile, self._settings.options, metrics=self._settings.metrics
         )
         self.controller.watch(records.store, records.cache, lambda record: (record.metadata.name,))
 
     async def run(self, stop: asyncio.Event, leader_check: LeaderCheck = ALWAYS_LEADER) -> None:
-        endings = (
-            self._manager.subscribe(self._changed),
-            self._audit_findings.subscribe(self.controller.add),
-        )
+        unsubscribe = self._audit_findings.subscribe(self.controller.add)
         try:
             await self.controller.run(stop, leader_check)
         finally:
-            for end in endings:
-                end()
+            unsubscribe()
 
     async def reconcile(self, node: str) -> Result:
-        """A ledger that has just changed is delayed; one without a status gets it immediately."""
         record = self._records.store.named(node)
-        if record is not None and record.status.cards is not None and (wait := self._wait(node)) > 0:
-            return Result(requeue_after=wait)
-        if record is not None and not self._is_current(record):
-            await self._write(node)
-        self._pending.pop(node, None)
+        if record is None:
+            return DONE
+        if not ledger_summary.is_current(record.spec, ledger_codec.decode(node, record.spec)):
+            with suppress(UnknownNode):
+                await self._manager.amend(node, _unchanged)  # a write adds the summary
+        result = self._audit_findings.result(node)
+        if result is not None and self._status(record, result) != record:
+            await self._write(node, result)
         return DONE
 
-    def _is_current(self, record: NodeReservation) -> bool:
-        return self._status(record) == record
-
-    def _status(self, record: NodeReservation) -> NodeReservation:
-        """The record with its computed status."""
-        node = record.metadata.name
-        held = ledger_codec.decode(node, record.spec)
+    def _status(self, record: NodeReservation, result: AuditResult) -> NodeReservation:
+        """The record with the status after this audit."""
         now = self._settings.clock.now()
-        return replace(
-            record, status=ledger_status.status(held, self._audit_findings.of(node), record.status, now)
-        )
+        return replace(record, status=ledger_status.status(record, result.ledger, result.findings, now))
 
-    def _wait(self, node: str) -> float:
-        """Seconds until the status may be written."""
-        now = self._settings.clock.monotonic()
-        unrest = self._pending.setdefault(node, _PendingChange(now, now))
-        due = min(unrest.last + self._settings.stable_for, unrest.began + self._settings.at_most)
-        return max(0.0, due - now)
-
-    async def _write(self, node: str) -> None:
+    async def _write(self, node: str, result: AuditResult) -> None:
         raw_kind = NODE_RESERVATIONS.raw
         try:
             raw = await self._api.get(raw_kind, node)
-            new = self._status(codec.convert(NodeReservation, raw))
+            new = self._status(codec.convert(NodeReservation, raw), result)
             body = merge.typed(raw, new, keys=IDENTITY_FIELDS)
             if body != raw:
                 written = await self._api.update(raw_kind, body, subresource="status")
@@ -126,7 +102,6 @@ class NodeReservationStatusController:
         except NotFound:
             return
 
-    def _changed(self, node: str) -> None:
-        now = self._settings.clock.monotonic()
-        self._pending.setdefault(node, _PendingChange(now, now)).last = now
-        self.controller.add(node)
+
+def _unchanged(ledger: Ledger) -> Ledger:
+    return ledger

@@ -11,15 +11,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-import msgspec
-
+from croupier.api import meta
 from croupier.api.gpu import GPUDevice
-from croupier.api.gpu.device import OCCUPIED
+from croupier.api.gpu.device import OCCUPIED, GPUDeviceStatus
 from croupier.api.kinds import GPU_DEVICES
 from croupier.capacity import index_keys
 from croupier.capacity.cluster_view import ClusterView
 from croupier.capacity.manager import CapacityManager
-from croupier.controllers.shared import conditions
+from croupier.controllers.shared import apply, conditions
 from croupier.core.cards import lifecycle
 from croupier.core.ledger import card_occupancy, reported_cards, sync_cards
 from croupier.core.ledger.card_occupancy import CardOccupancy, OccupancyInputs
@@ -135,9 +134,10 @@ class OccupancyController:
     def _wait(self, device: GPUDevice, reason: CardOccupancy | None) -> float | None:
         """Seconds until the reason may be written; None if it need not be written."""
         name, now = device.metadata.name, self._settings.clock.monotonic()
-        conditions_ = device.status.conditions
-        written = next((condition.reason for condition in conditions_ if condition.type == OCCUPIED), "")
-        if reason is None or reason == written:
+        found = meta.condition(device.status.conditions, OCCUPIED)
+        written = found.reason if found is not None else ""
+        is_current = found is not None and found.observed_generation == device.metadata.generation
+        if reason is None or (reason == written and is_current):
             self._since.pop(name, None)
             return None
         before = self._since.get(name)
@@ -153,10 +153,8 @@ class OccupancyController:
         return 0.0 if self._bucket.allows(now) else 1 / self._settings.rate.per_second
 
     async def _write(self, node: str, device: GPUDevice, judged: DesiredCondition) -> None:
-        meta, now = device.metadata, self._settings.clock.now()
-        (condition,) = conditions.merge([judged], device.status.conditions, now)
-        status = {"conditions": [msgspec.to_builtins(condition)]}
-        body = {"metadata": {"name": meta.name, "uid": meta.uid}, "status": status}
+        (condition,) = conditions.merge([judged], device, self._settings.clock.now())
+        body = apply.apply_body(device, GPUDeviceStatus(conditions=(condition,)))
         with suppress(NotFound):
             written = await self._api.apply(
                 GPU_DEVICES, body, field_manager=FIELD_MANAGER, subresource="status", force=True

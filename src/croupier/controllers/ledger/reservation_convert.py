@@ -31,6 +31,7 @@ _OWN_FIELDS: Final = (
     "podUID",
     "expireTime",
     "charged",
+    "observedGeneration",
     "conditions",
 )
 
@@ -126,6 +127,7 @@ def next_status(
         charged=tuple(
             ChargedResource(resource=name, amount=amount) for name, amount in sorted((charged or {}).items())
         ),
+        observed_generation=found.metadata.generation,
         conditions=(*others, _new_condition(found, outcome, now)),
     )
 
@@ -133,7 +135,9 @@ def next_status(
 def _new_condition(found: Reservation, outcome: ReservationOutcome, now: datetime) -> Condition:
     holds: ConditionStatus = "True" if outcome.phase == "Reserved" else "False"
     desired = DesiredCondition(CONDITION, holds, outcome.reason, outcome.message)
-    return meta.updated_condition(desired, found.status.conditions, now, found.metadata.generation)
+    return meta.updated_condition(
+        desired, found.status.conditions, now=now, generation=found.metadata.generation
+    )
 
 
 def patch(found: Reservation, status: ReservationStatus) -> Raw:

@@ -72,7 +72,8 @@ def status(
         nodes=_nodes(snapshot)[:MAX_LINES],
         candidates=_candidates(snapshot)[:MAX_LINES],
         devices=_devices(snapshot)[:MAX_LINES],
-        conditions=conditions.merge(short, before, now),
+        observed_generation=snapshot.pool.metadata.generation,
+        conditions=conditions.merge(short, snapshot.pool, now),
     )
 
 

@@ -1,20 +1,25 @@
-"""Conditions in a status that several controllers write: each controller owns some types."""
+"""Conditions in a status that several controllers write: each controller owns some types.
+
+Each condition names the generation of the object that its controller read, because one controller may have
+evaluated a new spec before the others.
+"""
 
 from collections.abc import Collection, Iterable
 from datetime import datetime
 
 from croupier.api import meta
+from croupier.api.gpu import GPUDevice, GPUNodeInventory, GPUPool
 from croupier.api.meta import Condition
 from croupier.core.model.condition import DesiredCondition
 
 
 def merge(
-    judged: Iterable[DesiredCondition], old: Iterable[Condition], now: datetime
+    judged: Iterable[DesiredCondition], found: GPUDevice | GPUNodeInventory | GPUPool, now: datetime
 ) -> tuple[Condition, ...]:
-    """Sorted by type. A condition whose status did not change keeps its transition time."""
-    before = tuple(old)
+    """The conditions decided from `found`, sorted by type."""
+    before, generation = found.status.conditions, found.metadata.generation
     ordered = sorted(judged, key=lambda desired: desired.type)
-    return tuple(meta.updated_condition(desired, before, now) for desired in ordered)
+    return tuple(meta.updated_condition(each, before, now=now, generation=generation) for each in ordered)
 
 
 def select(types: Collection[str], conditions: Iterable[Condition]) -> tuple[Condition, ...]:
