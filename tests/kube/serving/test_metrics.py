@@ -70,7 +70,7 @@ async def test_a_cache_shows_its_counters_until_it_is_removed():
     assert 'croupier_store_objects{resource="pods"} 1.0' in lines
     assert 'croupier_store_watch_restarts_total{resource="pods"} 2.0' in lines
     assert 'croupier_store_relists_total{resource="pods"} 1.0' in lines
-    assert 'croupier_store_poison_objects_total{resource="pods"} 2.0' in lines
+    assert 'croupier_store_skipped_objects_total{resource="pods"} 2.0' in lines
     assert 'croupier_store_staleness_seconds{resource="pods"} +Inf' in lines
 
     metrics.caches.remove("pods")
@@ -86,11 +86,13 @@ def test_leadership_and_event_metrics():
     lines = scrape(metrics)
     assert 'croupier_leader{lease="ns/lease"} 1.0' in lines
     assert 'croupier_events_recorded_total{type="Warning"} 1.0' in lines
-    assert 'croupier_events_dropped_total{why="spam"} 1.0' in lines
+    assert 'croupier_events_dropped_total{reason="spam"} 1.0' in lines
 
 
 async def test_the_event_loop_delay_is_measured():
     metrics = ProcessMetrics(CollectorRegistry())
     measuring = asyncio.create_task(metrics.measure_loop(every=0.001))
-    await until(lambda: (metrics.registry.get_sample_value("croupier_loop_lag_seconds_count") or 0) >= 3)
+    await until(
+        lambda: (metrics.registry.get_sample_value("croupier_loop_lag_duration_seconds_count") or 0) >= 3
+    )
     measuring.cancel()

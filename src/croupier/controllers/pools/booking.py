@@ -46,11 +46,11 @@ log = structlog.get_logger(__name__)
 
 
 class BookingMetrics:
-    """`gpu_reservations_expired_total{pool}` for every pool, starting at 0 so that increases are visible."""
+    """`croupier_bookings_expired_total{pool}` for every pool, starting at 0 so that increases are visible."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._expired = Counter(
-            "gpu_reservations_expired",
+            "croupier_bookings_expired",
             "Bookings that expired before the pod got a node",
             ["pool"],
             registry=registry,

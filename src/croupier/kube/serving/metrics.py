@@ -58,14 +58,14 @@ class ProcessMetrics:
             registry=registry,
         )
         self.request_seconds = Histogram(
-            "croupier_client_request_seconds",
+            "croupier_client_request_duration_seconds",
             "Duration of requests to the API server",
             ["verb", "resource"],
             buckets=LATENCY_BUCKETS,
             registry=registry,
         )
         self.loop_lag = Histogram(
-            "croupier_loop_lag_seconds",
+            "croupier_loop_lag_duration_seconds",
             "Delay of event-loop callbacks past their due time",
             buckets=LATENCY_BUCKETS,
             registry=registry,
@@ -109,10 +109,13 @@ class _LeaderRegistry(CollectorRegistry):
 _CACHE_COUNTERS: dict[str, tuple[str, Callable[[ReflectorStats], int]]] = {
     "relists": ("Complete lists, including the first", lambda stats: stats.lists),
     "watches": ("Watches started, including restarts", lambda stats: stats.watches),
-    "watch_restarts": ("Watches restarted", lambda stats: max(0, stats.watches - 1)),
+    "watch_restarts": (
+        "Watches that were started again after an end",
+        lambda stats: max(0, stats.watches - 1),
+    ),
     "failures": ("Lists and watches that failed", lambda stats: stats.failures),
-    "events_absorbed": ("Changes and bookmarks received by watches", lambda stats: stats.events),
-    "poison_objects": (
+    "watch_events": ("Changes and bookmarks received by watches", lambda stats: stats.events),
+    "skipped_objects": (
         "Objects skipped because they did not match their type",
         lambda stats: stats.skipped,
     ),

@@ -45,16 +45,16 @@ class MismatchMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._counter = Counter(
-            "gpu_node_wrong_cards",
-            "Pods whose devices differ from their allocation, by what was done",
-            ["what"],
+            "croupier_node_allocation_mismatches",
+            "Pods whose devices differ from their allocation, by action",
+            ["action"],
             registry=registry,
         )
-        for what in ("noticed", "followed", "removed"):
-            self._counter.labels(what)
+        for action in ("noticed", "followed", "removed"):
+            self._counter.labels(action)
 
-    def count(self, what: str) -> None:
-        self._counter.labels(what).inc()
+    def count(self, action: str) -> None:
+        self._counter.labels(action).inc()
 
 
 class MismatchRepair:
