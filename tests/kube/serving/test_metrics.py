@@ -6,6 +6,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from croupier.kube.cache.reflector import Reflector
 from croupier.kube.cache.store import Store
+from croupier.kube.serving import build_info
 from croupier.kube.serving.metrics import ProcessMetrics
 from tests.kube.builders import PODS, Pod, pod
 from tests.polling import until
@@ -30,12 +31,15 @@ def test_every_metric_has_the_croupier_prefix_or_that_of_processes():
     assert {family.name.split("_")[0] for family in metrics.registry.collect()} == {"croupier", "process"}
 
 
-def test_the_build_is_named_and_counters_have_one_series():
+def test_the_build_is_named_and_counters_have_one_series(monkeypatch):
+    monkeypatch.setenv(build_info.REVISION, "abc123")
     metrics = ProcessMetrics(CollectorRegistry())
     metrics.request("get", "pods", 200, 0.01)
 
     lines = scrape(metrics)
-    assert [line for line in lines if line.startswith("croupier_build_info{") and "version=" in line]
+    (build,) = (line for line in lines if line.startswith("croupier_build_info{"))
+    assert 'version="' in build
+    assert 'revision="abc123"' in build
     assert [line for line in lines if line.startswith("process_resident_memory_bytes ")]
     assert not [line for line in lines if "_created" in line]
 

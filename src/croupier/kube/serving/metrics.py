@@ -6,7 +6,6 @@ Series with the name of a cache are removed with it.
 import asyncio
 import platform
 from collections.abc import Callable, Iterator
-from importlib import metadata
 from typing import Any
 
 from prometheus_client import (
@@ -28,6 +27,7 @@ from croupier.kube.controller.metrics import (
     LeaderMetrics,
     ReconcileMetrics,
 )
+from croupier.kube.serving import build_info
 
 # No second series for every counter: no rule or dashboard uses it.
 disable_created_metrics()  # type: ignore[no-untyped-call]  # the library has no annotation for it
@@ -41,11 +41,11 @@ class ProcessMetrics:
         ProcessCollector(registry=registry)
         build = Gauge(
             "croupier_build_info",
-            "Always 1; the labels have the versions of the program and of Python",
-            ["version", "python"],
+            "Always 1; the labels have the version and commit of the program, and the version of Python",
+            ["version", "revision", "python"],
             registry=registry,
         )
-        build.labels(metadata.version("croupier"), platform.python_version()).set(1)
+        build.labels(build_info.version(), build_info.revision(), platform.python_version()).set(1)
         self.caches = CacheCollector()
         registry.register(self.caches)
         self.controllers = ReconcileMetrics(registry)
