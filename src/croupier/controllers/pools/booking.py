@@ -180,7 +180,7 @@ class Bookings:
 
     def _record_event(self, entry: Booking) -> None:
         sentence = booking.expiry_message(entry, self._settings.ttl)
-        log.warning("a booking expired", pod=entry.pod, pool=entry.pool, units=entry.units, alert=EXPIRED)
+        log.warning(sentence, pod=entry.pod, pool=entry.pool, units=entry.units, reason=EXPIRED)
         namespace, _, name = entry.pod.partition("/")
         about = [EventReference(PODS.api_version, PODS.kind, namespace, name, entry.uid)]
         if (pool := self._pools.named(entry.pool)) is not None:
