@@ -15,7 +15,7 @@ CACHE: Final = "cache of "
 """How the names of the components begin that run caches."""
 POLL_INTERVAL: Final = 0.2
 REMINDER_INTERVAL: Final = 60.0
-"""Seconds after which a process that is not ready says again what it waits for."""
+"""Seconds after which a process that is not ready says what it waits for, if that has changed."""
 
 log = structlog.get_logger(__name__)
 
@@ -35,14 +35,15 @@ def log_start(
 
 
 async def log_ready(process: str, checks: HealthChecks) -> None:
-    """Log when all readiness checks pass, and every minute until then which do not."""
+    """Log when all readiness checks pass, and before which do not; a standby may wait for days."""
     loop = asyncio.get_running_loop()
-    started = reminded = loop.time()
+    started = checked = loop.time()
+    told = ""
     while failed := checks.not_ready():
-        if loop.time() - reminded >= REMINDER_INTERVAL:
-            reminded = loop.time()
-            reasons = "; ".join(f"{name}: {why}" for name, why in failed.items())
-            log.warning(f"{process} is not ready: {reasons}", seconds=round(reminded - started))
+        reasons = "; ".join(f"{name}: {why}" for name, why in failed.items())
+        if reasons != told and loop.time() - checked >= REMINDER_INTERVAL:
+            told, checked = reasons, loop.time()
+            log.info(f"{process} is not ready: {reasons}", seconds=round(checked - started))
         await asyncio.sleep(POLL_INTERVAL)
     seconds = round(loop.time() - started, 1)
     log.info(f"{process} is ready after {seconds} s", seconds=seconds)
