@@ -308,8 +308,8 @@ def test_the_metrics_have_the_documented_names():
         metrics.rewritten(f"{index}g.10gb", "gpu")
 
     shown = generate_latest(registry).decode()
-    assert 'croupier_admission_answers_total{outcome="changed",webhook="mutate"} 1.0' in shown
-    assert 'croupier_admission_seconds_bucket{le="0.0025",webhook="mutate"} 1.0' in shown
+    assert 'croupier_admission_reviews_total{outcome="changed",webhook="mutate"} 1.0' in shown
+    assert 'croupier_admission_review_duration_seconds_bucket{le="0.0025",webhook="mutate"} 1.0' in shown
     assert 'croupier_fallbacks_total{from="0g.10gb",to="gpu"} 1.0' in shown
     assert 'croupier_fallbacks_total{from="other",to="other"} 20.0' in shown
     assert "croupier_webhook_certificate_expiry_timestamp_seconds 1.893456e+09" in shown

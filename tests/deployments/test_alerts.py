@@ -44,10 +44,21 @@ def promtool() -> str:
     return path
 
 
-def test_every_alert_has_a_case_and_a_runbook():
+def test_every_alert_has_a_case():
     assert ALERTS.keys() == ALERT_NAMES
     assert CASES.keys() == ALERT_NAMES
-    assert [name for name, rule in ALERTS.items() if len(rule["annotations"]["runbook"]) < 20] == []
+
+
+@pytest.mark.parametrize("name", sorted(ALERT_NAMES))
+def test_an_alert_has_summary_description_and_the_url_of_its_runbook(name):
+    annotations = ALERTS[name]["annotations"]
+    page, _, anchor = annotations["runbook_url"].partition("#")
+    headings = re.findall(r"^### (\w+)$", (ROOT / page).read_text(), re.MULTILINE)
+
+    assert annotations.keys() == {"summary", "description", "runbook_url"}
+    assert 20 <= len(annotations["summary"]) <= 120
+    assert len(annotations["description"]) > len(annotations["summary"])
+    assert anchor in [heading.lower() for heading in headings if heading == name]
 
 
 def test_every_alert_is_documented():

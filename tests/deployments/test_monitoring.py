@@ -72,7 +72,9 @@ def test_monitoring_can_be_disabled():
 
 def test_settings_change_the_alerts(promtool, tmp_path):  # noqa: F811  # the fixture
     chosen = ("capacityLow.percent=25", "capacityLow.for=2m", "nodeWithoutPool.for=5m")
-    made = rendered(*(f"settings.alerts.{item}" for item in chosen), "monitoring.labels.release=mine")
+    runbooks = "https://docs.example.com/alerts/"
+    values = ("monitoring.labels.release=mine", f"monitoring.runbookURL={runbooks}")
+    made = rendered(*(f"settings.alerts.{item}" for item in chosen), *values)
     (rule,) = (item for item in made if item["kind"] == "PrometheusRule")
     alerts = {
         item["alert"]: item for group in rule["spec"]["groups"] for item in group["rules"] if "alert" in item
@@ -84,6 +86,8 @@ def test_settings_change_the_alerts(promtool, tmp_path):  # noqa: F811  # the fi
     assert alerts["GPUPoolCapacityLow"]["for"] == "2m"
     assert alerts["GPUNodeWithoutPool"]["for"] == alerts["GPUUnassignedDevice"]["for"] == "5m"
     assert rule["metadata"]["labels"]["release"] == "mine"
+    urls = {name: alert["annotations"]["runbook_url"] for name, alert in alerts.items()}
+    assert urls == {name: f"{runbooks}#{name.lower()}" for name in alerts}
     file = tmp_path / "rules.yaml"
     file.write_text(yaml.safe_dump({"groups": rule["spec"]["groups"]}))
     ended = test_alerts.check(promtool, "check", file)

@@ -159,7 +159,7 @@ async def test_outcomes_are_counted(web):
     assert {
         (sample.labels["verb"], sample.labels["outcome"]): sample.value
         for sample in answers
-        if sample.name == "croupier_extender_answers_total"
+        if sample.name == "croupier_extender_requests_total"
     } == {("filter", "chosen"): 1, ("filter", "nowhere"): 1}
 
 
@@ -253,5 +253,5 @@ def test_metric_names():
     ExtenderMetrics(registry).answered("filter", "chosen", 0.002)
 
     shown = generate_latest(registry).decode()
-    assert 'croupier_extender_answers_total{outcome="chosen",verb="filter"} 1.0' in shown
-    assert 'croupier_extender_seconds_bucket{le="0.0025",verb="filter"} 1.0' in shown
+    assert 'croupier_extender_requests_total{outcome="chosen",verb="filter"} 1.0' in shown
+    assert 'croupier_extender_request_duration_seconds_bucket{le="0.0025",verb="filter"} 1.0' in shown

@@ -31,7 +31,7 @@ class Replica:
         return [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
 
     def said(self, message: str) -> bool:
-        return any(line["message"] == message for line in self.lines())
+        return any(message in line["message"] for line in self.lines())
 
     async def address(self) -> str:
         def look() -> str:

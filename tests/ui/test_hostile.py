@@ -9,8 +9,10 @@ import pytest
 
 from croupier.ui import guards
 from croupier.ui.guards import MAX_BODY
+from tests.polling import until
 from tests.ui.hostile_env import HostileLab, ServedPage
 from tests.ui.hostile_world import FREE
+from tests.wiring import first_lines
 
 SECONDS = 40
 
@@ -109,6 +111,12 @@ async def test_a_write_needs_the_previewed_version(versions, word, bearer_page: 
     answer = await bearer_page.patiently("POST", ACT, **act({**drain(""), "versions": versions}))
     (result,) = answer.data["results"]
     assert (result["ok"], word in result["message"]) == (False, True), answer.text
+
+
+async def test_the_log_begins_with_what_the_process_is_and_says_when_it_is_ready(bearer_page: ServedPage):
+    await until(lambda: "is ready after" in bearer_page.log.read_text(), "the log to say so")
+
+    first_lines.check(bearer_page.log.read_text(), "ui")
 
 
 async def test_get_and_other_methods_do_not_write(bearer_page: ServedPage):

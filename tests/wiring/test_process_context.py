@@ -28,7 +28,9 @@ async def test_a_process_is_not_ready_before_it_starts(cluster):
         async def idle(stop: asyncio.Event) -> None:
             await stop.wait()
 
-        working = asyncio.create_task(process_context.run_until_stopped(made, [Component("idle", idle)]))
+        working = asyncio.create_task(
+            process_context.run_until_stopped(made, [Component("idle", idle)], name="idle")
+        )
 
         async def ready() -> bool:
             return (await says())[0] == 200

@@ -17,6 +17,7 @@ from croupier_lab.controlplane import COMPONENTS
 from croupier_lab.lab import Lab
 from croupier_lab.progress import LogProgress
 from tests.polling import until
+from tests.wiring import first_lines
 
 SECONDS = 140
 
@@ -160,9 +161,12 @@ async def test_the_service_accounts_of_the_manifests_have_all_permissions(env, b
     await until(lambda: env.phase("example-reservation") == "Released", "the end of its pod to be seen")
     env.lab.kubectl("delete", "rsv", "example-reservation", "--timeout=30s")
 
-    logs = [env.lab.logs / f"{name}.log" for name in accounts]
-    said = "".join(log.read_text() for log in logs if log.exists())
-    assert "forbidden" not in said.lower()
+    logs = {name: env.lab.logs / f"{name}.log" for name in accounts}
+    said = {name: log.read_text() for name, log in logs.items() if log.exists()}
+    assert "forbidden" not in "".join(said.values()).lower()
+    assert croupier_processes.EXTENDER in said
+    for name, text in said.items():
+        first_lines.check(text, "manager" if name == croupier_processes.MANAGER else "extender", book)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import sys
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -26,7 +27,8 @@ from croupier.kube.client.api_client import Client, PatchType
 from croupier.kube.client.errors import ApiError, NotFound
 from croupier_lab.lab import Lab
 from tests.admission.webhook_env import free_ports, gpu, plain
-from tests.polling import until_async
+from tests.polling import until, until_async
+from tests.wiring import first_lines
 
 MARK = "gpu.mps.io/ledger"
 WITHIN = 60.0
@@ -37,6 +39,7 @@ class Replica:
     process: Process
     port: int
     health: int
+    log: Path
     web: aiohttp.ClientSession
 
     async def says(self, path: str = "/readyz") -> tuple[int, str]:
@@ -49,6 +52,9 @@ class Replica:
     async def is_ready(self) -> bool:
         assert self.process.returncode is None, "it ended"
         return (await self.says())[0] == 200
+
+    def logged_ready(self) -> bool:
+        return "is ready after" in self.log.read_text()
 
     async def end(self) -> int:
         if self.process.returncode is None:
@@ -66,18 +72,21 @@ class WebhookEnv:
 
     async def start(self, *options: str) -> Replica:
         port, health = free_ports(2)
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            *("-m", "croupier.cli", "webhook", f"--kubeconfig={self.lab.kubeconfig}", "--log-level=warning"),
-            *(
-                f"--listen=127.0.0.1:{port}",
-                f"--url=https://127.0.0.1:{port}",
-                f"--health=127.0.0.1:{health}",
-            ),
-            *(f"--namespace={self.namespace}", f"--only-labelled=guarded-by={self.namespace}", *options),
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
-        )
-        return Replica(process, port, health, self.web)
+        log = self.lab.logs / f"{self.namespace}-{health}.log"
+        with log.open("wb") as output:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                *("-m", "croupier.cli", "webhook", f"--kubeconfig={self.lab.kubeconfig}", "--log-level=info"),
+                *(
+                    f"--listen=127.0.0.1:{port}",
+                    f"--url=https://127.0.0.1:{port}",
+                    f"--health=127.0.0.1:{health}",
+                ),
+                *(f"--namespace={self.namespace}", f"--only-labelled=guarded-by={self.namespace}", *options),
+                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+                stderr=output,
+            )
+        return Replica(process, port, health, log, self.web)
 
     async def create(self, name: str, spec: dict[str, Any], namespace: str) -> str:
         """Empty if the pod was marked, `unmarked` if not, else the reason of the refusal."""
@@ -128,6 +137,8 @@ async def test_two_replicas_share_a_certificate_survive_a_freeze_and_drain_reque
     try:
         for replica in (one, other):
             await until_async(replica.is_ready, "the webhook to be ready", within=WITHIN)
+            await until(replica.logged_ready, "its log to say so")
+            first_lines.check(replica.log.read_text(), "webhook")
 
         async def asked() -> bool:
             return bool(await env.create("probe", gpu(), guarded) == "")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from tools.generate_crds import REPOSITORY
-from tools.reference import markdown
+from tools.reference import markdown, metric_names
 
 SOURCE: Final = REPOSITORY / "src" / "croupier"
 TYPES: Final = {
@@ -39,6 +39,16 @@ HEAD: Final = """# Metrics
 Generated from the source. Every process serves its metrics at `/metrics` on its `--health` address.
 A histogram has the series `_bucket`, `_sum` and `_count`. Series labelled with an object are removed with it.
 
+Names follow the conventions of Prometheus: the prefix `croupier_`, `_total` for counters, base units, and
+`_duration_seconds` for histograms of time. `process_*` are the standard metrics of a process.
+
+"""
+FOUNDING: Final = """## Founding names
+
+The designs that Croupier joins print the names below. They stay as they are, also where Prometheus would
+name them differently: some gauges end with `_total`. The design of CPU limits prints the family `mbcas_*`;
+its metrics keep this prefix and follow all other conventions.
+
 """
 
 
@@ -69,7 +79,18 @@ def page() -> str:
             for metric in exported
         ]
         sections.append(f"## {title}\n\n{markdown.table(('metric', 'type', 'labels', 'description'), rows)}")
-    return HEAD + "\n".join(sections)
+    return HEAD + "\n".join([_founding(metrics), *sections])
+
+
+def _founding(metrics: Iterable[Metric]) -> str:
+    types = {metric.name: metric.type for metric in metrics}
+    names = sorted(metric_names.FOUNDING_NAMES & types.keys())
+    rows = [(markdown.code(name), types[name], _note(name, types[name])) for name in names]
+    return FOUNDING + markdown.table(("metric", "type", "note"), rows)
+
+
+def _note(name: str, kind: str) -> str:
+    return "the current number, not a counter" if kind == "gauge" and name.endswith("_total") else ""
 
 
 def all_metrics() -> list[Metric]:

@@ -53,7 +53,9 @@ class CertificateWatcher:
                 failures, self.last_error, pause = 0, "", self.recheck
             except KubeError as error:
                 if str(error) != self.last_error:
-                    log.warning("certificates: " + str(error))
+                    log.warning(
+                        f"the certificate of the webhook cannot be checked: {error}", error=str(error)
+                    )
                 failures, self.last_error = failures + 1, str(error)
                 pause = min(self.recheck, RETRIES.delay(failures, self.chance()))
             with contextlib.suppress(TimeoutError):

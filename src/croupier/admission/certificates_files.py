@@ -57,7 +57,7 @@ class MountedCertificate:
             raise BadCertificate(f"{self.folder} has no certificate that can be served: {bad}") from bad
         self._seen = moments
         self.watcher.loaded.set()
-        log.info("serving a certificate", folder=str(self.folder))
+        log.info(f"the webhook serves the certificate in {self.folder}", path=str(self.folder))
 
     async def _sync_and_register(self) -> None:
         self.sync()

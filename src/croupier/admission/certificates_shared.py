@@ -69,7 +69,8 @@ class SharedCertificate:
         if self._ring is None or ring.certificate != self._ring.certificate:
             self.served.replace(ring.certificate, ring.key)
             self.metrics.serving_until(ring.ring.serving.span.end)
-            log.info("serving a certificate", until=ring.ring.serving.span.end.isoformat())
+            expires = ring.ring.serving.span.end.isoformat()
+            log.info(f"the webhook serves a certificate that is valid until {expires}", expires=expires)
         self._ring = ring
         self.watcher.loaded.set()
         if self.watcher.answering:
@@ -88,7 +89,7 @@ class SharedCertificate:
                 return ring
             with contextlib.suppress(Conflict):  # another replica was first: read its result
                 await self._write(secret, certificates.after_step(step, ring, now, hosts=hosts, rules=rules))
-                log.info("certificates: completed a rotation step", step=step.value)
+                log.info(f"the webhook rotated its certificate: step {step.value} is done", step=step.value)
 
     async def _secret(self) -> Secret | None:
         try:

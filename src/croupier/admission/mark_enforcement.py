@@ -63,5 +63,9 @@ class MarkEnforcement:
         if binding is not None and (change := patch(binding, disabled=disabled)):
             written = await self._api.patch(ADMISSION_POLICY_BINDINGS, name, change)
             self.controller.wrote(name, ADMISSION_POLICY_BINDINGS, written)
-            log.info("changed how the mark policy is enforced", policy=name, disabled=disabled)
+            log.info(
+                f"the policy {name} {'only audits' if disabled else 'refuses'} pods without mark now",
+                policy=name,
+                disabled=disabled,
+            )
         return DONE

@@ -17,14 +17,14 @@ OTHER: Final = ("other", "other")
 class AdmissionMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._seconds = Histogram(
-            "croupier_admission_seconds",
+            "croupier_admission_review_duration_seconds",
             "Time from a received AdmissionReview to its answer",
             ["webhook"],
             buckets=SECONDS,
             registry=registry,
         )
         self._answers = Counter(
-            "croupier_admission_answers",
+            "croupier_admission_reviews",
             "AdmissionReviews by outcome",
             ["webhook", "outcome"],
             registry=registry,

@@ -63,13 +63,17 @@ class Registration:
                 return
             try:
                 await self.api.patch(kind, self.options.name, patch, patch_type=PatchType.STRATEGIC)
-                log.info("repaired the CA bundle", kind=kind.kind, name=self.options.name)
+                log.info(
+                    f"the CA bundle of the {kind.kind} {self.options.name} was repaired",
+                    kind=kind.kind,
+                    name=self.options.name,
+                )
             except Conflict:
                 continue  # the object was changed: read it again
 
     async def _apply(self, kind: Resource[WebhookConfiguration], wanted: Raw) -> None:
         await self.api.apply(kind, wanted, force=True)
-        log.info("applied the webhook configuration", kind=kind.kind, name=self.options.name)
+        log.info(f"the {kind.kind} {self.options.name} was applied", kind=kind.kind, name=self.options.name)
 
     async def _find(self, kind: Resource[WebhookConfiguration]) -> WebhookConfiguration | None:
         try:

@@ -112,7 +112,7 @@ class WebhookServer:
     async def serving(self) -> AsyncIterator[ListenOptions]:
         """Serve while the block runs; yields the address with the actual port."""
         async with http_server.serve(self.posts, self.listen) as taken:
-            log.info("serving admission reviews", url=taken.url)
+            log.info(f"the webhook serves admission reviews at {taken.url}", url=taken.url)
             yield taken
 
     async def annotation(self, body: bytes) -> Reply:
@@ -147,14 +147,20 @@ class WebhookServer:
         began, webhook = self.clock.monotonic(), path[1:]
         asked = review.read(body)
         if isinstance(asked, UnreadableReview):
-            log.warning("received an invalid AdmissionReview", webhook=webhook, why=asked.sentence)
+            log.warning(
+                f"the webhook {webhook} received an invalid AdmissionReview",
+                webhook=webhook,
+                reason=asked.sentence,
+            )
             self.metrics.answered(webhook, "unreadable", self.clock.monotonic() - began)
             return Reply(asked.status, asked.body, JSON if asked.is_review else TEXT)
         try:
             verdict = decide(asked) if concerned(asked) else AdmissionVerdict()
             reply = Reply(200, review.answer(asked.uid, verdict), JSON)
         except Exception as bug:  # a failed call: the API server applies the failure policy
-            log.exception("unexpected error in a review", webhook=webhook, uid=asked.uid, error=repr(bug))
+            log.exception(
+                f"the webhook {webhook} failed in a review", webhook=webhook, uid=asked.uid, error=repr(bug)
+            )
             self.metrics.answered(webhook, "crashed", self.clock.monotonic() - began)
             return Reply(500, b"internal error of the webhook; see its log\n")
         self.metrics.answered(webhook, _outcome(verdict), self.clock.monotonic() - began)

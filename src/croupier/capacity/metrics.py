@@ -17,7 +17,7 @@ class LedgerWriteMetrics:
             registry=registry,
         )
         self._seconds = Histogram(
-            "croupier_ledger_cas_seconds",
+            "croupier_ledger_cas_duration_seconds",
             "Duration of a compare-and-swap write of a ledger",
             buckets=SECONDS,
             registry=registry,

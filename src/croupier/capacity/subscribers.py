@@ -20,4 +20,4 @@ class Subscribers:
             try:
                 changed(node)
             except Exception:  # an error of one subscriber must not affect the others or a commit
-                log.exception("a subscriber failed on a change of node %s", node)
+                log.exception(f"a subscriber failed on a change of node {node}")

@@ -151,7 +151,8 @@ class Binder:
         kind = kinds.PODS
         pod = EventReference(kind.api_version, kind.kind, args.pod_namespace, args.pod_name, args.pod_uid)
         sentence = explain.allocation_sentence(ledger, grant)
-        log.info(f"pod {args.key} is bound to {args.node} and holds {explain.describe_grant(ledger, grant)}")
+        held = explain.describe_grant(ledger, grant)
+        log.info(f"pod {args.key} is bound to {args.node} and holds {held}", pod=args.key, node=args.node)
         self._record(pod, ALLOCATED, sentence, action="Bind")
 
     def _promote(self, holder: str, node: str) -> None:
@@ -165,7 +166,10 @@ class Binder:
             await self._manager.amend(node, partial(ledgers.bind, holder=holder), lazy=True)
         except (KubeError, LookupError) as error:
             log.warning(
-                "could not promote the holder of a bound pod", holder=holder, node=node, error=str(error)
+                f"the hold of {holder} on node {node} was not marked Bound",
+                holder=holder,
+                node=node,
+                error=str(error),
             )
 
     def assumed_request(self, args: ExtenderBindingArgs) -> PodRequest | None:

@@ -8,14 +8,14 @@ SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 class ExtenderMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._seconds = Histogram(
-            "croupier_extender_seconds",
+            "croupier_extender_request_duration_seconds",
             "Time to answer a request of kube-scheduler",
             ["verb"],
             buckets=SECONDS,
             registry=registry,
         )
         self._answers = Counter(
-            "croupier_extender_answers",
+            "croupier_extender_requests",
             "Requests of kube-scheduler by verb and outcome",
             ["verb", "outcome"],
             registry=registry,

@@ -71,7 +71,11 @@ class RefusedPodRequeuer:
         except (NotFound, Conflict):  # deleted, or replaced by another pod of that name
             self._backoff.remove(request.uid)
         except KubeError as error:
-            log.warning("could not requeue a pod that would fit now", pod=request.key, error=str(error))
+            log.warning(
+                f"pod {request.key} would fit now and could not be requeued",
+                pod=request.key,
+                error=str(error),
+            )
         else:
             if pod.spec.node_name:
                 self._backoff.remove(request.uid)

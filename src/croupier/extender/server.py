@@ -99,7 +99,7 @@ class Extender:
         try:
             _check(self._listen)
             async with http_server.serve(self.app(), self._listen) as taken:
-                log.info("serving kube-scheduler", url=taken.url)
+                log.info(f"the extender serves kube-scheduler at {taken.url}", url=taken.url)
                 yield taken
         finally:
             waking.cancel()
@@ -115,7 +115,7 @@ class Extender:
             try:
                 answer = await verb(body)
             except Exception as bug:  # a bug in one request must not close the connection
-                log.exception(f"{name} failed", error=repr(bug))
+                log.exception(f"the extender failed to answer {name}", error=repr(bug))
                 answer = ExtenderAnswer(b"", "crashed", 500)
             metrics.answered(name, answer.outcome, clock.monotonic() - began)
             return Reply(answer.status, answer.body, post_app.JSON)

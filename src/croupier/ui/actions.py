@@ -98,7 +98,12 @@ class Actions:
         if self._metrics is not None:
             self._metrics.actions.labels(asked.action, "written").inc(written)
             self._metrics.actions.labels(asked.action, "refused").inc(len(results) - written)
-        log.info("an action was sent", action=asked.action, objects=len(results), written=written)
+        log.info(
+            f"the page wrote {written} of {len(results)} objects for action {asked.action}",
+            action=asked.action,
+            objects=len(results),
+            written=written,
+        )
         return {"results": results}
 
     async def progress(self, body: bytes, rights: Rights) -> dict[str, Any]:

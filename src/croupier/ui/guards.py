@@ -115,7 +115,12 @@ class Guards:
             receive = await self._admit(scope, receive)
         except RefusedRequest as refusal:
             self._refused(refusal.reason)
-            log.info("refused a request", reason=refusal.reason, status=refusal.status, **_described(scope))
+            log.info(
+                f"the page refused a request: {refusal.reason}",
+                reason=refusal.reason,
+                status=refusal.status,
+                **_described(scope),
+            )
             answer = {"error": str(refusal)}
             if refusal.reason == "session":
                 answer["mode"] = self._authenticator.mode  # tells the browser how to sign in

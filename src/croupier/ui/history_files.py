@@ -90,7 +90,7 @@ class HistoryFiles:
             self._failed = False
         except OSError as error:
             if not self._failed:
-                log.warning("cannot write the history; it is kept in memory", error=str(error))
+                log.warning(f"the history cannot be written and is kept in memory: {error}", error=str(error))
             self._failed = True
 
 

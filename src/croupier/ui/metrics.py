@@ -15,13 +15,13 @@ class PageMetrics:
             registry=registry,
         )
         self.update_seconds = Histogram(
-            "croupier_ui_update_seconds",
+            "croupier_ui_update_duration_seconds",
             "Duration of computing and publishing the rows that changed",
             buckets=LATENCY_BUCKETS,
             registry=registry,
         )
         self.snapshot_seconds = Histogram(
-            "croupier_ui_snapshot_seconds",
+            "croupier_ui_snapshot_duration_seconds",
             "Duration of encoding a snapshot",
             ["part"],
             buckets=LATENCY_BUCKETS,

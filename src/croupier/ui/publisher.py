@@ -81,7 +81,7 @@ class DeltaPublisher:
             with self._metrics.update_seconds.time():
                 self.publish()
         except Exception:  # one object that cannot be shown must not end the page
-            log.exception("cannot compute the rows of a change")
+            log.exception("the page failed to compute the rows of a change")
 
     def publish(self) -> Delta | None:
         world, tables = self._world, self._world.tables

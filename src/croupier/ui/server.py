@@ -133,7 +133,9 @@ class PageServer:
             case KubeError():
                 status, sentence = 502, f"the API server does not answer: {error}"
             case _:
-                log.error("a request failed", path=request.url.path, exc_info=error)
+                log.error(
+                    f"the page failed to answer {request.url.path}", path=request.url.path, exc_info=error
+                )
         return _json({"error": sentence}, status)
 
     # --- rows

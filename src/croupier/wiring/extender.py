@@ -32,6 +32,7 @@ from croupier.wiring.process_context import (
     run_until_stopped,
 )
 
+PROCESS: Final = "croupier extender"
 WRITER_OPTIONS: Final = WriterRules(flush_after=40.0, batch_window=0.1)
 """Batching of an extender's writes: a bind waits briefly for others, a promotion for the node's next bind."""
 
@@ -73,6 +74,7 @@ async def _place_from_ledgers(context: ProcessContext, listen: ListenOptions, gu
     return await run_until_stopped(
         context,
         [*guards, *caches.components(), Component("events", recorder.run), Component("extender", serve)],
+        name=PROCESS,
     )
 
 
@@ -130,6 +132,7 @@ async def _place_from_memory(context: ProcessContext, listen: ListenOptions) -> 
             Component("events of binds", recorder.run),
             Component("extender", lead),
         ],
+        name=PROCESS,
     )
 
 

@@ -267,7 +267,9 @@ async def _repeat(step: Callable[[], Awaitable[object]], interval: float) -> Non
         except OtherManagerActive:
             raise
         except KubeError as error:
-            log.warning("cannot check for an active InMemory capacity manager", error=str(error))
+            log.warning(
+                f"the process cannot check for an active InMemory capacity manager: {error}", error=str(error)
+            )
 
 
 def crd_manager(

@@ -104,10 +104,10 @@ async def _wait_for_access(api: Client, stop: asyncio.Event) -> bool:
             if review["status"]["allowed"]:
                 return True
             if not logged:
-                log.info("the service account may not patch pods/resize: not moving CPU limits")
+                log.info("the service account may not patch pods/resize, so CPU limits stay as they are")
             logged = True
         except KubeError as error:
-            log.warning("cannot check the permission to patch pods/resize", error=str(error))
+            log.warning(f"the permission to patch pods/resize cannot be checked: {error}", error=str(error))
         with suppress(TimeoutError):
             async with asyncio.timeout(ACCESS_RECHECK):
                 await stop.wait()

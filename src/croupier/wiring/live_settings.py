@@ -142,6 +142,7 @@ class SettingsWatcher:
     poll_interval: float = POLL_INTERVAL
     live_settings: LiveSettings = field(init=False, default_factory=LiveSettings)
     _started: Configuration = field(init=False, default_factory=Configuration)
+    _found: bool = field(init=False, default=True)
     _refused: RejectedSettings | None = field(init=False, default=None)
     _recorder: EventRecorder = field(init=False)
 
@@ -152,16 +153,24 @@ class SettingsWatcher:
         """Read the initial settings; raises InvalidSettings with every error."""
         while True:
             try:
-                initial = settings_state.read(await self._document())
+                document = await self._document()
+                initial = settings_state.read(document)
             except (Unreachable, ServerError, TooManyRequests) as error:
-                log.warning("cannot read the settings yet", error=str(error))
+                log.warning(
+                    f"the settings of {self.where} cannot be read yet", source=self.where, error=str(error)
+                )
                 await asyncio.sleep(self.poll_interval)
                 continue
             if isinstance(initial, RejectedSettings):
                 raise InvalidSettings(f"{self.where} is invalid: {initial}")
-            self._started = initial.configuration
+            self._started, self._found = initial.configuration, document is not None
             self._apply(initial)
             return initial
+
+    @property
+    def source(self) -> str:
+        """Where the initial settings came from."""
+        return self.where if self._found else f"{self.where} (not found: defaults)"
 
     @property
     def where(self) -> str:
@@ -205,8 +214,7 @@ class SettingsWatcher:
         try:
             return self._with_kind(await self.api.get(self._kind, self._name, namespace=namespace))
         except NotFound:
-            log.info("no settings found: using the defaults", where=self.where)
-            return None
+            return None  # the first log line says so
 
     def _with_kind(self, found: Raw) -> Raw:
         """The object with its kind, which items of a list lack."""
@@ -218,13 +226,17 @@ class SettingsWatcher:
             try:
                 document = await self._document()
             except InvalidSettings as error:  # a file that is being replaced may be gone for a moment
-                log.warning("cannot read the settings: keeping the current ones", error=str(error))
+                log.warning(
+                    f"{self.where} cannot be read; the process keeps its settings",
+                    source=self.where,
+                    error=str(error),
+                )
                 continue
             self._process(document, None)
 
     def _on_change(self, found: Raw | None) -> None:
         if found is None:
-            log.warning("the settings were deleted: keeping the current ones", where=self.where)
+            log.warning(f"{self.where} was deleted; the process keeps its settings", source=self.where)
             return
         self._process(self._with_kind(found), found)
 
@@ -263,7 +275,7 @@ class SettingsWatcher:
 
     def _report(self, about: Raw | None, reason: str, note: str) -> None:
         loud = reason in ("SettingsRefused", "SettingsNeedRestart", "SwitchedOff")
-        (log.warning if loud else log.info)(f"settings: {note}", where=self.where)
+        (log.warning if loud else log.info)(f"the settings of {self.where} were {note}", source=self.where)
         if about is not None:
             regarding = events.reference_to(self._kind, about)
             kind: EventType = "Warning" if loud else "Normal"

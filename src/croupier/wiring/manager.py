@@ -4,9 +4,8 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
-import structlog
-
 from croupier.api import kinds
+from croupier.capacity.manager import CapacityManagerKind
 from croupier.capacity.metrics import LedgerWriteMetrics
 from croupier.controllers.shared.handler_metrics import HandlerErrors
 from croupier.kube.controller.leader_election import Leadership
@@ -28,8 +27,6 @@ MANAGER_LEASE: Final = "croupier-manager"
 CONTROLLERS: Final = ("inventory", "bootstrap", "pools", "ledger", "limits")
 """Groups of controllers; each can run in its own process with its own service account."""
 
-log = structlog.get_logger(__name__)
-
 
 async def work(
     settings: ProcessOptions, chosen: Collection[str] = CONTROLLERS, starting: ServiceOptions | None = None
@@ -40,7 +37,12 @@ async def work(
         if "ledger" in chosen and context.settings.book == "CRD":
             guards = await ledger.exclude_in_memory_manager(context)
         working = components(context, chosen, starting or ServiceOptions())
-        return await run_until_stopped(context, [*guards, *working])
+        return await run_until_stopped(
+            context,
+            [*guards, *working],
+            name="croupier manager",
+            details={"controllers": ", ".join(_running(chosen, context.settings.book))},
+        )
 
 
 def components(context: ProcessContext, chosen: Collection[str], starting: ServiceOptions) -> list[Component]:
@@ -58,10 +60,14 @@ def components(context: ProcessContext, chosen: Collection[str], starting: Servi
     return [*caches.components(), *working]
 
 
+def _running(chosen: Collection[str], book: CapacityManagerKind) -> list[str]:
+    elsewhere = {"ledger": "ledger (run by the extender)"} if book == "InMemory" else {}
+    return [elsewhere.get(name, name) for name in CONTROLLERS if name in chosen]
+
+
 def _ledger(context: ProcessContext, caches: InformerFactory) -> list[Component]:
     if context.settings.book == "InMemory":
-        log.info("capacityManager is InMemory: the extender runs the controllers of the ledger")
-        return []
+        return []  # the extender runs them
     controllers = LedgerControllers(context, caches, MANAGER_LEASE)
     ledgers = caches.follow(kinds.NODE_RESERVATIONS)
     metrics = LedgerWriteMetrics(context.metrics.registry)

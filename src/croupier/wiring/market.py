@@ -38,4 +38,6 @@ async def work(settings: ProcessOptions, chosen: market_agent.MarketAgentOptions
             )
 
         context.checks.ready |= {"caches": caches.not_synced, "control groups": tree.problem}
-        return await run_until_stopped(context, [*caches.components(), Component("market", trade)])
+        return await run_until_stopped(
+            context, [*caches.components(), Component("market", trade)], name="croupier market run"
+        )

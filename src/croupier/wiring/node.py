@@ -100,7 +100,9 @@ async def work(settings: ProcessOptions, options: NodeProcessOptions) -> int:
             if options.fleet is not None
             else _single_node(context, options, recorder)
         )
-        return await run_until_stopped(context, [*agent, Component("events", recorder.run)])
+        return await run_until_stopped(
+            context, [*agent, Component("events", recorder.run)], name="croupier node"
+        )
 
 
 def _single_node(

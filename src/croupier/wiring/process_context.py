@@ -5,11 +5,9 @@ from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from importlib import metadata
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
-import structlog
 from prometheus_client import CollectorRegistry
 
 from croupier.api import settings as spans
@@ -25,7 +23,9 @@ from croupier.kube.cache.store import Store
 from croupier.kube.cache.watch_state import ReflectorOptions
 from croupier.kube.client import api_client, config
 from croupier.kube.client.api_client import EVERYTHING, Client, Selection
+from croupier.kube.client.concurrency import wait_or_stop
 from croupier.kube.client.resource import Resource
+from croupier.kube.controller import leader_election
 from croupier.kube.controller.controller_run import LeaderCheck
 from croupier.kube.controller.leader_election import Elector, Leadership
 from croupier.kube.controller.lease import LeaseTimings
@@ -34,6 +34,7 @@ from croupier.kube.serving.component_runner import Component, ComponentRunner
 from croupier.kube.serving.health import HealthChecks
 from croupier.kube.serving.http_server import Address, ListenOptions
 from croupier.kube.serving.metrics import ProcessMetrics
+from croupier.wiring import startup
 from croupier.wiring.live_settings import LiveSettings, Origin, SettingsWatcher
 
 T = TypeVar("T")
@@ -47,8 +48,6 @@ DECIDED_RESERVATIONS: Final = Selection(labels=NO_MIRRORS)
 """Mirrors hold nothing, so caches that decide or show what is held leave them out."""
 OVERRIDABLE: Final = frozenset({"book", "ttl", "strategy", "log_level"})
 """Options that the command line can override for one process."""
-
-log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +109,7 @@ class InformerFactory:
 
     def components(self) -> list[Component]:
         return [
-            component_runner.until_cancelled(f"cache of {name}", reflector.run)
+            component_runner.until_cancelled(f"{startup.CACHE}{name}", reflector.run)
             for name, reflector in self._reflectors.items()
         ]
 
@@ -140,6 +139,25 @@ class ProcessContext:
     live_settings: LiveSettings = field(default_factory=LiveSettings)
     """The current settings."""
     watcher_components: tuple[Component, ...] = ()
+    source: str = "command line"
+    """Where the settings come from."""
+    url: str = ""
+    """The address that serves health checks and metrics."""
+    server: str = ""
+    """The address of the API server."""
+    identity: str = field(default_factory=leader_election.unique_name)
+    """The name of this process in the Leases for which it is a candidate."""
+
+    def log_fields(self, process: str) -> dict[str, str]:
+        """What the first log line says of this process."""
+        return {
+            "process": process,
+            "capacity_manager": self.settings.book,
+            "settings": self.source,
+            "identity": self.identity,
+            "url": self.url,
+            "server": self.server,
+        }
 
     def lease_client(self) -> Client:
         """For one Lease that this process renews; the renewals wait for no other request."""
@@ -160,28 +178,46 @@ async def open_context(settings: ProcessOptions) -> AsyncIterator[ProcessContext
         api_client.connect(connection, observe=metrics.request) as api,
         http_server.serve(application, ListenOptions(settings.health)) as listener,
     ):
-        log.info(
-            "started; waits for the caches",
-            version=metadata.version("croupier"),
-            url=listener.url,
-            server=connection.server,
-            settings=str(settings.origin or "command line"),
-        )
         if settings.origin is None:
             orders = LiveSettings(ActiveSettings(settings.configuration))
-            yield ProcessContext(api, metrics, checks, settings, orders)
+            yield ProcessContext(
+                api, metrics, checks, settings, orders, url=listener.url, server=connection.server
+            )
             return
         levels = "log_level" not in settings.overrides
         following = SettingsWatcher(api, settings.origin, settings.namespace, levels=levels)
         options = settings.with_settings((await following.load_initial()).configuration)
+        parts = tuple(following.components())
         yield ProcessContext(
-            api, metrics, checks, options, following.live_settings, tuple(following.components())
+            api,
+            metrics,
+            checks,
+            options,
+            following.live_settings,
+            parts,
+            source=following.source,
+            url=listener.url,
+            server=connection.server,
         )
 
 
-async def run_until_stopped(context: ProcessContext, components: list[Component]) -> int:
+async def run_until_stopped(
+    context: ProcessContext,
+    components: list[Component],
+    *,
+    name: str,
+    details: Mapping[str, str] | None = None,
+) -> int:
+    """Run the process `name`; `details` are further settings for its first log line."""
     measure = component_runner.until_cancelled("loop measure", context.metrics.measure_loop)
-    process = ComponentRunner([measure, *context.watcher_components, *components])
+
+    async def announce(stop: asyncio.Event) -> None:
+        await wait_or_stop(stop, startup.log_ready(name, context.checks))
+        await stop.wait()
+
+    announcer = Component("start log", announce)
+    process = ComponentRunner([measure, announcer, *context.watcher_components, *components])
+    startup.log_start(components, context.live_settings, {**context.log_fields(name), **(details or {})})
     context.checks.ready["process"] = lambda: "stopping" if process.stopping else None
     return await process.run()
 
@@ -200,4 +236,4 @@ async def run_all(controllers: Iterable[Runnable], leadership: Leadership, stop:
 
 def new_elector(context: ProcessContext, lease: str) -> Elector:
     api, namespace = context.lease_client(), context.settings.namespace
-    return Elector(api, lease, namespace, clock=api.clock, metrics=context.metrics.leader)
+    return Elector(api, lease, namespace, context.identity, clock=api.clock, metrics=context.metrics.leader)

@@ -146,6 +146,7 @@ async def work(
                 *(component_runner.until_cancelled(name, run) for name, run in loops.items()),
                 Component("page", serve, grace=SHUTDOWN_GRACE + SHUTDOWN_TIMEOUT),
             ],
+            name="croupier ui",
         )
 
 

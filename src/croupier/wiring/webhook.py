@@ -128,6 +128,7 @@ async def work(settings: ProcessOptions, admission: WebhookOptions) -> int:
         return await run_until_stopped(
             context,
             [*parts, Component("webhook", serve, grace=admission.drain + SHUTDOWN_GRACE + SHUTDOWN_TIMEOUT)],
+            name="croupier webhook",
         )
 
 

@@ -179,7 +179,7 @@ async def test_idle_cards_are_counted_by_pool(env: IdleEnv):
     DeviceMetrics(registry, env.stage.followed["devices"].store)
 
     def counted() -> float | None:
-        return registry.get_sample_value("gpu_device_idle_total", {"pool": POOL})
+        return registry.get_sample_value("croupier_pool_idle_cards", {"pool": POOL})
 
     async def is_(number: float) -> bool:
         return counted() == number

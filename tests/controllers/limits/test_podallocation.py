@@ -81,7 +81,7 @@ async def test_a_limit_is_applied_when_the_kubelet_reports_it(limits):
     pod = await limits.get("web")
     assert pod.spec.containers[0].resources.requests == {"cpu": "100m"}, "only limits change"
     assert limits.metric("mbcas_resizes_total", direction="up") == 1
-    assert limits.metric("mbcas_resize_seconds_count") == 1
+    assert limits.metric("mbcas_resize_duration_seconds_count") == 1
 
 
 async def test_the_original_limit_stays_recorded_over_changes_and_restarts(limits):

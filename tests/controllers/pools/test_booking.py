@@ -86,7 +86,7 @@ class BookingEnv:
         return [event for event in listed if event.reason == EXPIRED and f"{self.namespace}/" in event.note]
 
     def metric(self) -> float | None:
-        return self.registry.get_sample_value("gpu_reservations_expired_total", {"pool": TEAM})
+        return self.registry.get_sample_value("croupier_bookings_expired_total", {"pool": TEAM})
 
 
 def _container(name: str, units: int) -> dict[str, Any]:

@@ -80,7 +80,7 @@ async def test_the_status_of_a_pool(pools: PoolEnv) -> None:
         assert pools.metric("gpupool_capacity_available", pool="team-a") == 1
         assert pools.metric("gpupool_assignments", pool="team-a") == 3
         assert pools.metric("gpupool_node_slots", pool="team-a", node="gpu-1") == 2
-        assert pools.metric("gpupool_condition", pool="team-a", condition="Maintenance") == 0
+        assert pools.metric("croupier_pool_condition", pool="team-a", condition="Maintenance") == 0
         await pools.rests("team-a")
 
 
@@ -429,7 +429,7 @@ async def test_after_the_deadline_the_pool_names_the_holders(pools: PoolEnv) -> 
         await pools.set_allocation("team-a", mode="MPS")
         await pools.becomes("team-a", "Maintenance", "True GPUModeChangeStuck")
         assert "trainer holds card" in await pools.message("team-a", "Maintenance")
-        assert pools.metric("gpupool_mode_change_stuck", pool="team-a") == 1
+        assert pools.metric("croupier_pool_mode_change_stuck", pool="team-a") == 1
         await pools.eventually(lambda: _recorded(pools, {"GPUModeChangeStuck"}), "the Event")
 
 

@@ -103,7 +103,7 @@ async def test_sigterm_releases_the_lease_and_exits_with_0(api, namespace, start
 
     first.kill(signal.SIGTERM)
     assert await first.ended() == 0
-    assert first.said("released the lease")
+    assert first.said("released Lease")
     held = await api.get(LEASES, "copier", namespace=namespace)
     assert held["spec"]["holderIdentity"] in ("", "b")
     await until_async(second.leads, "b to lead")

@@ -97,7 +97,9 @@ async def test_a_second_signal_stops_immediately(log_lines):
 
     assert await asyncio.wait_for(running, 10) == 1
     assert story.lines == ["slow cut off"]
-    assert "second stop request: stopping immediately" in [line["event"] for line in log_lines]
+    assert "the process got a second stop request and stops immediately" in [
+        line["event"] for line in log_lines
+    ]
 
 
 async def test_a_crash_stops_the_process_with_a_message_and_a_traceback(log_lines):
@@ -185,7 +187,7 @@ def test_a_failed_start_is_logged_in_one_sentence(log_lines):
 
     assert component_runner.main(start) == 1
     assert [line["event"] for line in log_lines] == [
-        "cannot start: no kubeconfig at /nowhere; name one with --kubeconfig"
+        "the process cannot start: no kubeconfig at /nowhere; name one with --kubeconfig"
     ]
 
 

@@ -50,6 +50,16 @@ def test_the_keys_of_a_line_have_a_fixed_order():
     assert keys == ["time", "level", "message", "logger", "node", "zone", "exception"]
 
 
+def test_text_has_the_same_order_without_brackets_or_padding():
+    stream = io.StringIO()
+    logs.setup(form="console", stream=stream)
+    structlog.get_logger("croupier.test").info("pod ns/a is bound", zone="two words", node="b", cards=[1])
+
+    time, line = stream.getvalue().rstrip("\n").split(" ", 1)
+    assert time.endswith("Z")
+    assert line == 'info    pod ns/a is bound cards=[1] logger=croupier.test node=b zone="two words"'
+
+
 def test_no_color_means_no_styles(monkeypatch):
     class TerminalStream(io.StringIO):
         def isatty(self) -> bool:

@@ -6,6 +6,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from croupier.kube.cache.reflector import Reflector
 from croupier.kube.cache.store import Store
+from croupier.kube.serving import build_info
 from croupier.kube.serving.metrics import ProcessMetrics
 from tests.kube.builders import PODS, Pod, pod
 from tests.polling import until
@@ -30,12 +31,15 @@ def test_every_metric_has_the_croupier_prefix_or_that_of_processes():
     assert {family.name.split("_")[0] for family in metrics.registry.collect()} == {"croupier", "process"}
 
 
-def test_the_build_is_named_and_counters_have_one_series():
+def test_the_build_is_named_and_counters_have_one_series(monkeypatch):
+    monkeypatch.setenv(build_info.REVISION, "abc123")
     metrics = ProcessMetrics(CollectorRegistry())
     metrics.request("get", "pods", 200, 0.01)
 
     lines = scrape(metrics)
-    assert [line for line in lines if line.startswith("croupier_build_info{") and "version=" in line]
+    (build,) = (line for line in lines if line.startswith("croupier_build_info{"))
+    assert 'version="' in build
+    assert 'revision="abc123"' in build
     assert [line for line in lines if line.startswith("process_resident_memory_bytes ")]
     assert not [line for line in lines if "_created" in line]
 
@@ -70,7 +74,7 @@ async def test_a_cache_shows_its_counters_until_it_is_removed():
     assert 'croupier_store_objects{resource="pods"} 1.0' in lines
     assert 'croupier_store_watch_restarts_total{resource="pods"} 2.0' in lines
     assert 'croupier_store_relists_total{resource="pods"} 1.0' in lines
-    assert 'croupier_store_poison_objects_total{resource="pods"} 2.0' in lines
+    assert 'croupier_store_skipped_objects_total{resource="pods"} 2.0' in lines
     assert 'croupier_store_staleness_seconds{resource="pods"} +Inf' in lines
 
     metrics.caches.remove("pods")
@@ -86,11 +90,13 @@ def test_leadership_and_event_metrics():
     lines = scrape(metrics)
     assert 'croupier_leader{lease="ns/lease"} 1.0' in lines
     assert 'croupier_events_recorded_total{type="Warning"} 1.0' in lines
-    assert 'croupier_events_dropped_total{why="spam"} 1.0' in lines
+    assert 'croupier_events_dropped_total{reason="spam"} 1.0' in lines
 
 
 async def test_the_event_loop_delay_is_measured():
     metrics = ProcessMetrics(CollectorRegistry())
     measuring = asyncio.create_task(metrics.measure_loop(every=0.001))
-    await until(lambda: (metrics.registry.get_sample_value("croupier_loop_lag_seconds_count") or 0) >= 3)
+    await until(
+        lambda: (metrics.registry.get_sample_value("croupier_loop_lag_duration_seconds_count") or 0) >= 3
+    )
     measuring.cancel()

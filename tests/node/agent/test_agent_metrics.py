@@ -38,7 +38,7 @@ class Figures:
         self.metrics = NodeAgentMetrics(self.registry)
 
     def say(self, name: str, **labels: str) -> float | None:
-        return self.registry.get_sample_value(f"gpu_node_{name}", labels)
+        return self.registry.get_sample_value(f"croupier_node_{name}", labels)
 
     def devices(self, resource: str) -> tuple[float | None, ...]:
         """The numbers of healthy and unhealthy devices."""
@@ -53,12 +53,14 @@ async def test_rounds_inspections_repartitionings_and_devices_are_counted(env):
     async with running(env.agent(metrics=figures.metrics).run(asyncio.Event())):
         await until(lambda: figures.devices(GPU) == (3, 1), "cards to be offered")
         await env.annotate(layout("small", [0, 1, 3]))
-        await until(lambda: figures.say("cuts_total", outcome="applied") == 2, "two repartitioned cards")
-        await until(lambda: figures.say("cuts_total", outcome="restored") == 1, "one rollback")
+        await until(
+            lambda: figures.say("repartitions_total", outcome="applied") == 2, "two repartitioned cards"
+        )
+        await until(lambda: figures.say("repartitions_total", outcome="restored") == 1, "one rollback")
         await until(lambda: figures.devices(SMALL) == (14, 0), "their MIG devices")
 
-    assert figures.say("cuts_total", outcome="failed") == 0
-    rounds, looks = figures.say("rounds_total"), figures.say("look_seconds_count")
+    assert figures.say("repartitions_total", outcome="failed") == 0
+    rounds, looks = figures.say("rounds_total"), figures.say("inspection_duration_seconds_count")
     assert rounds is not None
     assert looks is not None
     assert looks >= rounds > 0

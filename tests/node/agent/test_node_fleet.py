@@ -22,6 +22,7 @@ from tests.cli.command import CROUPIER
 from tests.controllers.ledger_env import watched
 from tests.node.agent_env import layout
 from tests.polling import until
+from tests.wiring import first_lines
 
 GPU = "nvidia.com/gpu"
 SMALL = "nvidia.com/mig-1g.10gb"
@@ -109,3 +110,4 @@ async def test_every_node_has_the_cards_of_its_labels_and_its_own_agent(env, clu
         fleet.terminate()
         code = await fleet.wait()
     assert code == 0, log.read_text()
+    first_lines.check(log.read_text(), "node")

@@ -73,9 +73,9 @@ class MismatchCheck:
             [NodeCard(env.card(index), GpuCard(index)) for index in range(3)]
         )
 
-    def counted(self, *whats: str) -> list[float | None]:
-        name = "gpu_node_wrong_cards_total"
-        return [self.figures.get_sample_value(name, {"what": what}) for what in whats]
+    def counted(self, *actions: str) -> list[float | None]:
+        name = "croupier_node_allocation_mismatches_total"
+        return [self.figures.get_sample_value(name, {"action": action}) for action in actions]
 
     async def after(self, seconds: float, given: Sequence[KubeletAssignment] | None) -> float | None:
         """Returns the seconds until the next check is due."""

@@ -225,7 +225,7 @@ async def test_a_dry_run_logs_a_restored_limit_once(env):
 
     await env.seconds(env.agent(dry_run=True, metrics=MarketMetrics(registry)), 5)
 
-    assert registry.get_sample_value("mbcas_moves_total", {"direction": "down"}) == 1
+    assert registry.get_sample_value("mbcas_limit_writes_total", {"direction": "down"}) == 1
     assert env.desired("left") == "400m"
 
 
@@ -332,11 +332,11 @@ async def test_metrics_are_named_mbcas(env):
     await env.seconds(env.agent(metrics=MarketMetrics(registry)), 2)
 
     pod = {"namespace": env.namespace, "pod": "busy"}
-    assert registry.get_sample_value("mbcas_supply_cpu", {"book": "latency"}) == 16
-    assert registry.get_sample_value("mbcas_moves_total", {"direction": "up"}) == 1
-    assert registry.get_sample_value("mbcas_pod_limit_cpu", pod) == 0.4
+    assert registry.get_sample_value("mbcas_supply_cores", {"class": "latency"}) == 16
+    assert registry.get_sample_value("mbcas_limit_writes_total", {"direction": "up"}) == 1
+    assert registry.get_sample_value("mbcas_pod_limit_cores", pod) == 0.4
     assert registry.get_sample_value("mbcas_pod_throttled_ratio", pod) == 1
-    assert registry.get_sample_value("mbcas_tick_seconds_count") == 2
+    assert registry.get_sample_value("mbcas_round_duration_seconds_count") == 2
 
 
 def strict_sum(env: MarketEnv) -> int:

@@ -19,6 +19,7 @@ from croupier_lab.cluster import Cluster
 from tests.cli.command import CROUPIER
 from tests.node.market_env import MarketEnv, market_env
 from tests.polling import until, until_async
+from tests.wiring import first_lines
 
 MANIFEST = Path(__file__).resolve().parents[3] / "deployments/cpu/agent.yaml"
 OURS = "d8-gpu-operator"
@@ -106,6 +107,7 @@ async def test_the_permissions_of_the_manifest_are_sufficient(env, cluster, name
     told = log.read_text()
     assert code == 0, told
     assert "forbidden" not in told
+    first_lines.check(told, "market run")
 
 
 def allocation(namespace: str, node: str | None, name: str) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from croupier.core.model.gpu_card import GpuCard
 from croupier.core.model.sharing import Sharing
 from croupier.core.nodes.mps_daemon import CardClients, ComputeMode, DaemonAction, Ready, Withhold
 from croupier.core.nodes.plugin_devices import NodeCard, PoolMembership
+from croupier.kube.serving import build_info
 from croupier.node.cards.card_driver import CardError
 from croupier.node.mps.mps_control import MpsControl
 from croupier.node.mps.mps_daemons import CardDaemon, MpsDaemons
@@ -23,6 +24,7 @@ from tests.cli.command import CROUPIER
 from tests.node import nvml_env
 from tests.node.simulated_env import OffsetClock
 from tests.polling import until
+from tests.wiring import first_lines
 
 PROGRAM = Path(__file__).parent / "nvidia-cuda-mps-control"
 CARD = "node-1-0000-10-00-0"
@@ -73,6 +75,9 @@ class Supervisor:
         self.process = await asyncio.create_subprocess_exec(*CROUPIER, *words, stdout=log, stderr=log)
         log.close()
         await until(MpsFolder(self.folder).is_supervised, "the supervisor to run")
+        first, *_ = first_lines.lines((self.folder.parent / "supervisor.log").read_text())
+        expected = f"croupier mps {build_info.version()} starts and waits for requests in {self.folder}"
+        assert first["message"] == expected
 
     async def dies(self) -> None:
         assert self.process is not None

@@ -78,7 +78,9 @@ class ServicePods:
         with contextlib.suppress(NotFound):
             await self._api.delete(PODS, meta.name, namespace=meta.namespace, how=DeleteOptions(uid=meta.uid))
             log.info(
-                "stopped a service pod that is not needed any more", node=pod.spec.node_name, pod=meta.key
+                f"service pod {meta.key} was deleted because node {pod.spec.node_name} does not need it",
+                node=pod.spec.node_name,
+                pod=meta.key,
             )
 
     def _is_ours(self, pod: Pod) -> bool:

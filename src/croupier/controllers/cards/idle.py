@@ -102,7 +102,11 @@ class IdleCardController:
         except NotFound:
             return
         self.controller.wrote(device.metadata.name, GPU_DEVICES, written)
-        log.info("changed the marks of an idle card", card=device.metadata.name, annotations=annotations)
+        log.info(
+            f"the idle marks of card {device.metadata.name} were changed",
+            card=device.metadata.name,
+            annotations=annotations,
+        )
 
     def _notify(self, device: GPUDevice, pool: GPUPool, notice: str) -> None:
         about = events.reference_to(GPU_DEVICES, device)

@@ -36,7 +36,7 @@ class DeviceMetrics:
             value=len(self._by_state.keys("Reserved")),
         )
         idle = GaugeMetricFamily(
-            "gpu_device_idle_total", "Held cards that no holder uses, by pool", labels=["pool"]
+            "croupier_pool_idle_cards", "Held cards that no holder uses, by pool", labels=["pool"]
         )
         for pool, number in sorted(self._idle().items()):
             idle.add_metric([pool], number)

@@ -262,7 +262,11 @@ class InventoryController:
         with suppress(NotFound):
             await self._api.delete(GPU_DEVICES, meta.name, how=how)
             self.controller.deleted(snapshot.name, GPU_DEVICES, device)
-        log.info("deleted the GPUDevice of a vanished card", node=snapshot.name, card=meta.name)
+        log.info(
+            f"GPUDevice {meta.name} was deleted because its card left node {snapshot.name}",
+            node=snapshot.name,
+            card=meta.name,
+        )
         return True
 
     def _record_event(self, snapshot: InventorySnapshot, news: Iterable[DeviceEvent]) -> None:

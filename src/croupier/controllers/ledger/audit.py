@@ -98,7 +98,7 @@ class Audit:
             try:
                 await self.run_once()
             except KubeError as error:
-                log.warning("the audit failed, will retry", error=str(error))
+                log.warning(f"the audit failed and is repeated: {error}", error=str(error))
             pause = self._settings.every * (0.9 + 0.2 * self._settings.chance())
             await wait_or_stop(stop, self._settings.clock.sleep(pause))
 
@@ -140,7 +140,11 @@ class Audit:
                 try:
                     await self._adopt(node, keys)
                 except KubeError as error:
-                    log.warning("could not adopt pods, will retry", node=node, error=str(error))
+                    log.warning(
+                        f"pods of node {node} were not adopted and are tried again",
+                        node=node,
+                        error=str(error),
+                    )
 
     async def _adopt(self, node: str, keys: Iterable[str]) -> None:
         """Adopt those of the pods that request cards, hold none, and are still bound to the node.

@@ -105,7 +105,7 @@ class CardSyncController:
             return await self._open(report)
         change = _sync_cards(report)
         if change(held) != held:
-            log.info("updating the cards in the ledger", node=node)
+            log.info(f"the ledger of node {node} gets the current cards", node=node)
             await self._amend(node, change)
         if not report.present and not held.holders():
             await self._manager.close(node)
@@ -121,7 +121,9 @@ class CardSyncController:
         for finding in rebuilt.findings:
             log.warning(finding.message, finding=finding.kind, node=report.node)
         await self._manager.open(report.node, rebuilt.ledger)
-        log.info("opened a ledger", node=report.node, cards=len(rebuilt.ledger.cards))
+        log.info(
+            f"the ledger of node {report.node} was opened", node=report.node, cards=len(rebuilt.ledger.cards)
+        )
         return Result(requeue_after=0)  # an already existing ledger may have other cards
 
     async def _amend(self, node: str, change: Callable[[Ledger], Ledger]) -> None:

@@ -204,7 +204,12 @@ class HolderController:
             if after.grant(step.holder) or not grant:
                 continue
             if isinstance(step, FreeHolder):
-                log.info("released a hold", holder=step.holder, node=after.node, why=step.why)
+                log.info(
+                    f"the hold of {step.holder} on node {after.node} was released",
+                    holder=step.holder,
+                    node=after.node,
+                    reason=step.why,
+                )
                 continue
             cards = ", ".join(part.card for part in grant)
             note = f"the hold on {cards} of node {after.node} expired before the pod was bound"

@@ -131,7 +131,8 @@ class MirrorController:
             made = await self._api.create(RESERVATIONS, body)
         except AlreadyExists:
             log.info(
-                "a Reservation with the name of a mirror exists; the pod gets no mirror", mirror=wanted.key
+                f"Reservation {wanted.key} exists already, so the pod of this name gets no mirror",
+                reservation=wanted.key,
             )
             return
         self.controller.wrote(node, RESERVATIONS, made)

@@ -141,9 +141,16 @@ class UnschedulablePodRequeuer:
         except Conflict:
             return  # the pod has changed: its watch event enqueues it again
         except KubeError as error:
-            log.warning("cannot requeue a pod", pod=waiter.pod.metadata.key, error=str(error))
+            log.warning(
+                f"pod {waiter.pod.metadata.key} cannot be requeued",
+                pod=waiter.pod.metadata.key,
+                error=str(error),
+            )
         else:
-            log.info("requeued a pod that may fit on a node now", pod=waiter.pod.metadata.key)
+            log.info(
+                f"pod {waiter.pod.metadata.key} was requeued because it may fit on a node now",
+                pod=waiter.pod.metadata.key,
+            )
 
     async def _requeue(self, waiter: UnschedulablePod) -> None:
         meta, first_container = waiter.pod.metadata, waiter.pod.spec.containers[0].name

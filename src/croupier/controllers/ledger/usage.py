@@ -60,10 +60,14 @@ class UsageRecorder:
             try:
                 await self._record(stop)
             except Conflict:
-                log.info("another process has recorded usage; reading its account")
+                log.info("another process has recorded usage, so its account is read")
             except Exception as error:  # usage must not stop the controllers of the ledger
                 unexpected = None if isinstance(error, KubeError) else error
-                log.warning("cannot record usage, will retry", error=str(error), exc_info=unexpected)
+                log.warning(
+                    f"usage cannot be recorded and is tried again: {error}",
+                    error=str(error),
+                    exc_info=unexpected,
+                )
                 await wait_or_stop(stop, asyncio.sleep(RETRY))
 
     async def _record(self, stop: asyncio.Event) -> None:
@@ -91,7 +95,9 @@ class UsageRecorder:
         except Conflict:
             raise
         except KubeError as error:
-            log.warning("cannot write the record of usage, will retry", error=str(error))
+            log.warning(
+                f"the record of usage cannot be written and is tried again: {error}", error=str(error)
+            )
 
     async def _load(self) -> UsageAccount:
         read = await usage_data.read_account(self._api, self._options.namespace)

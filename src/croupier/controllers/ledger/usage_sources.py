@@ -106,7 +106,7 @@ class StoredLedgerChanges:
                 return await self._list(account)
             return WatchClosed(await self._watch(account))
         except KubeError as error:
-            log.info("cannot follow the ledgers, will retry", error=str(error))
+            log.info(f"the watch of the ledgers failed and is repeated: {error}", error=str(error))
             return WatchFailed(error)
 
     async def _list(self, account: UsageAccount) -> Listed:

@@ -13,8 +13,8 @@ SECONDS = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 120.0)
 
 
 class PodAllocationMetrics:
-    """`mbcas_resizes_total{direction}`, `mbcas_resize_failures_total{reason}`, `mbcas_resize_seconds`,
-    `mbcas_status_writes_total` and `mbcas_podallocations{phase}`."""
+    """`mbcas_resizes_total{direction}`, `mbcas_resize_failures_total{reason}`,
+    `mbcas_resize_duration_seconds`, `mbcas_status_writes_total` and `mbcas_podallocations{phase}`."""
 
     def __init__(self, registry: CollectorRegistry, allocations: Store[PodAllocation]) -> None:
         self._resizes = Counter(
@@ -30,7 +30,7 @@ class PodAllocationMetrics:
             registry=registry,
         )
         self._seconds = Histogram(
-            "mbcas_resize_seconds",
+            "mbcas_resize_duration_seconds",
             "Time from a change to the kubelet's report that it is applied",
             buckets=SECONDS,
             registry=registry,

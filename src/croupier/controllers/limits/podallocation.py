@@ -201,12 +201,8 @@ class PodAllocationController:
         self._metrics.resized(_direction(pod, change))
         if not change.back:
             self._asked[key] = self._settings.clock.monotonic()
-        log.info(
-            "changed a CPU limit",
-            pod=desired_limit.pod,
-            namespace=desired_limit.namespace,
-            to=str(change.sum),
-        )
+        name = f"{desired_limit.namespace}/{desired_limit.pod}"
+        log.info(f"pod {name} got the CPU limit {change.sum}", pod=name, limit=str(change.sum))
         return None
 
     async def _named(

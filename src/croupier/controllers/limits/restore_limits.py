@@ -121,11 +121,12 @@ class RestoreLimitsController:
             return
         patch = {"metadata": {"uid": meta.uid}, "spec": {"desiredCPULimit": units.text(original)}}
         await self._api.patch(POD_ALLOCATIONS, meta.name, patch, namespace=meta.namespace)
+        pod, limit = f"{allocation.spec.namespace}/{allocation.spec.pod_name}", units.text(original)
         log.warning(
-            "restored an original CPU limit because the market agent sends no heartbeat",
+            f"pod {pod} gets its original CPU limit {limit} because its market agent sends no heartbeat",
             node=allocation.spec.node_name,
-            pod=f"{allocation.spec.namespace}/{allocation.spec.pod_name}",
-            limit=units.text(original),
+            pod=pod,
+            limit=limit,
         )
 
 

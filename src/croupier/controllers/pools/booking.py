@@ -46,11 +46,11 @@ log = structlog.get_logger(__name__)
 
 
 class BookingMetrics:
-    """`gpu_reservations_expired_total{pool}` for every pool, starting at 0 so that increases are visible."""
+    """`croupier_bookings_expired_total{pool}` for every pool, starting at 0 so that increases are visible."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._expired = Counter(
-            "gpu_reservations_expired",
+            "croupier_bookings_expired",
             "Bookings that expired before the pod got a node",
             ["pool"],
             registry=registry,
@@ -180,7 +180,7 @@ class Bookings:
 
     def _record_event(self, entry: Booking) -> None:
         sentence = booking.expiry_message(entry, self._settings.ttl)
-        log.warning("a booking expired", pod=entry.pod, pool=entry.pool, units=entry.units, alert=EXPIRED)
+        log.warning(sentence, pod=entry.pod, pool=entry.pool, units=entry.units, reason=EXPIRED)
         namespace, _, name = entry.pod.partition("/")
         about = [EventReference(PODS.api_version, PODS.kind, namespace, name, entry.uid)]
         if (pool := self._pools.named(entry.pool)) is not None:

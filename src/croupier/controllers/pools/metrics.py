@@ -12,13 +12,12 @@ from croupier.kube.cache.store import Store
 _CAPACITY = {
     "total": "Total units of the pool",
     "used": "Units of the pool that pods hold",
-    "booked": "Units booked by admitted pods without a node",
     "available": "Units of the pool that are available",
 }
 
 
 class PoolMetrics:
-    """`gpupool_*`."""
+    """`gpupool_*` and `croupier_pool_*`."""
 
     def __init__(self, registry: CollectorRegistry, pools: Store[GPUPool]) -> None:
         self._pools = pools
@@ -54,17 +53,24 @@ class PoolMetrics:
     def _capacity(self, pools: list[GPUPool]) -> Iterator[Metric]:
         for field, text in _CAPACITY.items():
             family = GaugeMetricFamily(f"gpupool_capacity_{field}", text, labels=["pool"])
-            for pool in pools:
-                if pool.status.capacity is not None:
-                    family.add_metric([pool.metadata.name], getattr(pool.status.capacity, field))
+            _add_capacity(family, pools, field)
             yield family
+        booked = GaugeMetricFamily(
+            "croupier_pool_capacity_booked", "Units booked by admitted pods without a node", labels=["pool"]
+        )
+        _add_capacity(booked, pools, "booked")
+        yield booked
 
     def _conditions(self, pools: list[GPUPool]) -> Iterator[Metric]:
         condition = GaugeMetricFamily(
-            "gpupool_condition", "1 while the condition is True", labels=["pool", "condition"]
+            "croupier_pool_condition",
+            "1 while the condition of the pool is True",
+            labels=["pool", "condition"],
         )
         stuck = GaugeMetricFamily(
-            "gpupool_mode_change_stuck", "1 while a change of the pool is past its deadline", labels=["pool"]
+            "croupier_pool_mode_change_stuck",
+            "1 while a change of the pool is past its deadline",
+            labels=["pool"],
         )
         for pool in pools:
             name = pool.metadata.name
@@ -73,3 +79,9 @@ class PoolMetrics:
             stuck.add_metric([name], any(current.reason == STUCK for current in pool.status.conditions))
         yield condition
         yield stuck
+
+
+def _add_capacity(family: GaugeMetricFamily, pools: list[GPUPool], field: str) -> None:
+    for pool in pools:
+        if pool.status.capacity is not None:
+            family.add_metric([pool.metadata.name], getattr(pool.status.capacity, field))

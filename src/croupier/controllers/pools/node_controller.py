@@ -85,7 +85,7 @@ class PoolNodeController:
         except NotFound:
             return DONE
         self.controller.wrote(node, NODES, written)
-        log.info("updated the pool labels and taints of a node", node=node, pools=sorted(wanted.pools))
+        log.info(f"node {node} got the labels and taints of its pools", node=node, pools=sorted(wanted.pools))
         return DONE
 
     def _pools_on(self, node: str) -> dict[str, tuple[NodeTaint, ...]]:

@@ -158,7 +158,7 @@ class PoolController:
             try:
                 self._claims.refresh()
             except Exception:  # an unreadable node must not block the others
-                log.exception("cannot compute the matching cards of pools")
+                log.exception("the pool controller failed to compute which cards match which pool")
 
     def _ledger_changed(self, node: str) -> None:
         for pool in {
@@ -282,7 +282,7 @@ class PoolController:
         kept = [name for name in snapshot.pool.metadata.finalizers if name != POOL_FINALIZER]
         if len(kept) < len(snapshot.pool.metadata.finalizers):
             await writer.finalizers(snapshot.pool, kept)
-            log.info("deleted a pool", pool=snapshot.name)
+            log.info(f"pool {snapshot.name} was deleted", pool=snapshot.name)
         return DONE
 
     def _next(self, status: GPUPoolStatus, now: datetime) -> Result:
@@ -299,7 +299,7 @@ class PoolController:
         return Result(requeue_after=min(left) + self._settings.debounce) if left else DONE
 
     def _record_event(self, pool: GPUPool, reason: str, sentence: str, kind: EventType) -> None:
-        (log.warning if kind == "Warning" else log.info)(sentence, pool=pool.metadata.name, alert=reason)
+        (log.warning if kind == "Warning" else log.info)(sentence, pool=pool.metadata.name, reason=reason)
         about = events.reference_to(GPU_POOLS, pool)
         self._recorder.record(about, reason, sentence, action="Pool", type=kind)
 

@@ -136,7 +136,7 @@ class Reflector(Generic[T]):
     ) -> tuple[WatchPosition, WatchOutcome]:
         """Log once that the kind is missing, then keep trying."""
         if self.last_error is None:
-            log.info("%s is not installed; waiting for it", self._store.resource.full_name)
+            log.info(f"the kind {self._store.resource.full_name} is not installed; its cache waits for it")
         await self._install(ObjectList([], ""), asked_at)
         self._contact, self.last_error = self._clock.monotonic(), error
         broke = WatchFailed(error)
@@ -199,7 +199,7 @@ class Reflector(Generic[T]):
         try:
             self._store.put(item)
         except Exception as bug:  # an index that fails on one object must not end the watch
-            log.exception("cannot index %s", self._identify(item).key)
+            log.exception(f"the cache cannot index {self._identify(item).key}")
             self._skip(f"{self._identify(item).key}: {bug!r}")
 
     def _pass_over(self, event: watch_protocol.SkippedEvent) -> str:
@@ -210,12 +210,12 @@ class Reflector(Generic[T]):
 
     def _skip(self, reason: str) -> None:
         self.stats.skipped += 1
-        log.warning("skipped an object of %s: %s", self._store.resource.full_name, reason)
+        log.warning(f"the cache of {self._store.resource.full_name} skipped an object: {reason}")
 
     def _failed(self, position: WatchPosition, error: KubeError) -> tuple[WatchPosition, WatchOutcome]:
         self.stats.failures += 1
         self.last_error = error
-        log.info("list or watch of %s failed: %s", self._store.resource.full_name, error)
+        log.info(f"the list or watch of {self._store.resource.full_name} failed: {error}")
         broke = WatchFailed(error)
         return watch_state.after(position, broke), broke
 

@@ -207,4 +207,4 @@ class Store(Generic[T]):
         try:
             callback(argument)
         except Exception:  # the failure of one subscriber must not affect the others
-            log.exception("a subscriber to %s failed on %s", self.resource.full_name, argument)
+            log.exception(f"a subscriber to {self.resource.full_name} failed on {argument}")

@@ -137,7 +137,7 @@ class Controller(Generic[K]):
         subscriptions = [source.subscribe(shift) for source in self._sources]
         try:
             if await self._synced(stop):
-                log.info("starting controller", controller=self.name, workers=self.options.workers)
+                log.info(f"controller {self.name} starts", controller=self.name, workers=self.options.workers)
                 await self._work(shift, stop)
         finally:
             self._run = None

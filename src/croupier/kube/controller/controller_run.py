@@ -113,7 +113,7 @@ class ControllerRun(Generic[K]):
 
     async def _process(self, key: K) -> None:
         if not self._leader_check.held():
-            log.warning("no longer the leader: dropping the remaining keys")
+            log.warning("the controller lost its Lease and drops the remaining keys")
             self._queue.abandon()
         elif (wait := self._held_back(key)) is not None:
             self._queue.add_after(key, wait)
@@ -166,21 +166,30 @@ class ControllerRun(Generic[K]):
                 self._queue.add_after(key, seconds)
             case RetryWithBackoff(error=error, no_sooner=no_sooner, loud=loud):
                 delay = self._queue.retry(key, no_sooner)
-                _report(error, delay, loud)
+                _report(key, error, delay=delay, loud=loud)
             case NoRetry(error=error):
                 self._queue.forget(key)
                 self._not_retried.add(key)
-                log.warning("failed, will not retry until the object changes", error=str(error))
+                log.warning(
+                    f"reconcile of {key} failed and waits for a change of the object: {error}",
+                    error=str(error),
+                )
 
 
-def _report(error: Exception, delay: float, loud: bool) -> None:
+def _report(key: object, error: Exception, *, delay: float, loud: bool) -> None:
     """Log API errors in one line, and all other errors with their traceback."""
+    retry_in = round(delay, 3)
     if not loud:
-        log.info("conflict, will retry", error=str(error), retry_in=round(delay, 3))
+        log.info(f"reconcile of {key} met a conflict and is retried", error=str(error), retry_in=retry_in)
     elif isinstance(error, KubeError):
-        log.warning("API request failed, will retry", error=str(error), retry_in=round(delay, 3))
+        log.warning(f"reconcile of {key} failed and is retried: {error}", error=str(error), retry_in=retry_in)
     else:
-        log.error("failed, will retry", error=repr(error), retry_in=round(delay, 3), exc_info=error)
+        log.error(
+            f"reconcile of {key} failed and is retried: {error!r}",
+            error=repr(error),
+            retry_in=retry_in,
+            exc_info=error,
+        )
 
 
 def _being_cancelled() -> bool:

@@ -126,7 +126,11 @@ class EventRecorder:
             if isinstance(error, NotFound) and entry.written_count:
                 self.journal.vanished(named)  # Events expire after an hour; the series continues in a new one
                 return
-            log.warning("the API server refused an Event", reason=entry.what.reason, error=str(error))
+            log.warning(
+                f"the API server refused Event {entry.what.reason}",
+                reason=entry.what.reason,
+                error=str(error),
+            )
             self._drop(named, "refused")
         else:
             self.journal.written(named, self.clock.monotonic())
@@ -142,7 +146,11 @@ class EventRecorder:
 
     def _postpone(self, entry: PendingEvent, error: KubeError) -> None:
         if entry.attempts >= MAX_ATTEMPTS:
-            log.warning("cannot write an Event", reason=entry.what.reason, error=str(error))
+            log.warning(
+                f"Event {entry.what.reason} cannot be written and is dropped",
+                reason=entry.what.reason,
+                error=str(error),
+            )
             self._drop(entry, "unreachable")
             return
         delay = WRITE_BACKOFF.delay(entry.attempts + 1, self.chance())

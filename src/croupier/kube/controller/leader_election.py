@@ -105,13 +105,19 @@ class Elector:
             except Conflict:
                 pause *= self.chance()  # another candidate was faster, or the holder renewed
             except (KubeError, TimeoutError) as error:
-                log.warning("cannot acquire the lease", lease=self._path, error=str(error) or "timed out")
+                log.warning(
+                    f"{self.identity} cannot acquire Lease {self._path}",
+                    lease=self._path,
+                    error=str(error) or "timed out",
+                )
             await _wait_at_most(stop.wait(), pause)
         return None
 
     async def _lead(self, leadership: Leadership, work: Work) -> bool:
         """True when the work has ended, False when the lease was lost. Errors of the work are raised."""
-        log.info("became leader", lease=self._path, identity=self.identity)
+        log.info(
+            f"{self.identity} became leader of Lease {self._path}", lease=self._path, identity=self.identity
+        )
         working = asyncio.ensure_future(work(leadership))
         renewing = asyncio.create_task(self._renew(leadership))
         deadline = _Deadline(leadership, on_expiry=working.cancel)
@@ -135,8 +141,14 @@ class Elector:
         if not working.done():
             raise WorkNotStopped(f"work under lease {self._path} still runs after the lease was lost")
         if not working.cancelled() and (error := working.exception()):
-            log.warning("work failed during cancellation", lease=self._path, exc_info=error)
-        log.warning("stopped leading", lease=self._path, identity=self.identity)
+            log.warning(
+                f"the work under Lease {self._path} failed while it was cancelled",
+                lease=self._path,
+                exc_info=error,
+            )
+        log.warning(
+            f"{self.identity} stopped leading Lease {self._path}", lease=self._path, identity=self.identity
+        )
 
     async def _renew(self, leadership: Leadership) -> None:
         """Renew the lease until it is lost."""
@@ -148,7 +160,11 @@ class Elector:
                 async with asyncio.timeout(max(0.0, leadership.until - self.clock.monotonic())):
                     await self._renew_once(leadership)
             except (KubeError, TimeoutError) as error:
-                log.warning("cannot renew the lease", lease=self._path, error=str(error) or "timed out")
+                log.warning(
+                    f"{self.identity} cannot renew Lease {self._path}",
+                    lease=self._path,
+                    error=str(error) or "timed out",
+                )
             took = self.clock.monotonic() - began
 
     async def _renew_once(self, leadership: Leadership) -> None:
@@ -160,7 +176,9 @@ class Elector:
             await self._read_lease()
         match self._decide(leadership.until):
             case Lost(reason=reason):
-                log.warning("lost the lease", lease=self._path, reason=reason)
+                log.warning(
+                    f"{self.identity} lost Lease {self._path}: {reason}", lease=self._path, reason=reason
+                )
                 leadership.until = float("-inf")
             case _:
                 leadership.until = (await self._claim()).until
@@ -172,9 +190,17 @@ class Elector:
                 await self._read_lease()
                 if self._lease is not None and lease.read(self._lease).holder == self.identity:
                     await self.api.update(LEASES, lease.released(self._lease, now=self.clock.now()))
-                    log.info("released the lease", lease=self._path, identity=self.identity)
+                    log.info(
+                        f"{self.identity} released Lease {self._path}",
+                        lease=self._path,
+                        identity=self.identity,
+                    )
         except (KubeError, TimeoutError) as error:
-            log.warning("cannot release the lease", lease=self._path, error=str(error) or "timed out")
+            log.warning(
+                f"{self.identity} cannot release Lease {self._path}",
+                lease=self._path,
+                error=str(error) or "timed out",
+            )
 
     async def _read_lease(self) -> None:
         try:

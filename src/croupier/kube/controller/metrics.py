@@ -27,14 +27,14 @@ class ReconcileMetrics:
             "croupier_queue_retries", "Keys requeued after a failure", label, registry=registry
         )
         self.queue_seconds = Histogram(
-            "croupier_queue_seconds",
+            "croupier_queue_duration_seconds",
             "Time a ready key waited in the work queue for a worker",
             label,
             buckets=LATENCY_BUCKETS,
             registry=registry,
         )
         self.work_seconds = Histogram(
-            "croupier_reconcile_seconds",
+            "croupier_reconcile_duration_seconds",
             "Duration of a reconcile",
             label,
             buckets=LATENCY_BUCKETS,
@@ -133,7 +133,7 @@ class EventMetrics:
             "croupier_events_recorded", "Kubernetes Events written", ["type"], registry=registry
         )
         self._dropped = Counter(
-            "croupier_events_dropped", "Kubernetes Events dropped, by reason", ["why"], registry=registry
+            "croupier_events_dropped", "Kubernetes Events dropped, by reason", ["reason"], registry=registry
         )
 
     def recorded(self, kind: str) -> None:

@@ -74,10 +74,10 @@ class ComponentRunner:
     def stop(self) -> None:
         """Same as a signal: the first call stops gracefully, the second immediately."""
         if self._stop_requested.is_set():
-            log.warning("second stop request: stopping immediately")
+            log.warning("the process got a second stop request and stops immediately")
             self._stop_now.set()
         else:
-            log.info("stopping")
+            log.info("the process stops")
         self._stop_requested.set()
 
     async def run(self) -> int:
@@ -100,7 +100,9 @@ class ComponentRunner:
         running.stop.set()
         if not await self._finished(running):
             name, grace = running.component.name, running.component.grace
-            log.warning("component did not stop within its grace period", component=name, grace=grace)
+            log.warning(
+                f"{name} did not stop within {grace:g} s and is cancelled", component=name, seconds=grace
+            )
             running.task.cancel()
             _, left = await asyncio.wait({running.task}, timeout=CANCEL_TIMEOUT)
             if left:
@@ -150,9 +152,9 @@ def main(start: Callable[[], Coroutine[Any, Any, int]]) -> int:
     try:
         return asyncio.run(start())
     except KubeError as error:
-        log.error("cannot start: " + str(error))
+        log.error(f"the process cannot start: {error}", error=str(error))
     except Exception as error:
-        log.error(f"crashed: {error!r}", exc_info=error)
+        log.error(f"the process crashed: {error!r}", exc_info=error)
     return 1
 
 

@@ -88,7 +88,7 @@ class Acceptor:
                 try:
                     sock, address = await self._loop.sock_accept(self._listener)
                 except OSError as error:  # for example too many open files: serve the open connections first
-                    log.warning("cannot accept a connection", error=str(error))
+                    log.warning(f"the server cannot accept a connection: {error}", error=str(error))
                     await asyncio.sleep(RETRY_ACCEPT)
                     continue
                 self._admit(_Connection(sock, address[0]))
@@ -106,12 +106,18 @@ class Acceptor:
                 raise NoSlot(f"{connection.peer} opens connections too fast")
             loser = self._slots.take(connection.peer, connection)
         except NoSlot as refusal:
-            log.debug("refused a connection", why=str(refusal))
+            log.debug(
+                f"the server refused a connection of {connection.peer}",
+                peer=connection.peer,
+                reason=str(refusal),
+            )
             connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             connection.socket.close()
             return
         if loser is not None:
-            log.debug("closed a connection in favour of another peer", peer=loser.peer)
+            log.debug(
+                f"the server closed a connection of {loser.peer} in favour of another peer", peer=loser.peer
+            )
             loser.abort()
         connection.opening = task = self._loop.create_task(self._open(connection))
         self._opening.add(task)
@@ -127,7 +133,11 @@ class Acceptor:
                 ssl_handshake_timeout=HANDSHAKE_TIMEOUT if self._context else None,
             )
         except OSError as error:  # includes TLS errors and the timeout
-            log.debug("a connection was not established", peer=connection.peer, error=str(error))
+            log.debug(
+                f"a connection of {connection.peer} was not established",
+                peer=connection.peer,
+                error=str(error),
+            )
             self._slots.release(connection.peer, connection)
         except asyncio.CancelledError:
             self._slots.release(connection.peer, connection)
@@ -161,7 +171,11 @@ class BoundedProtocol(HttpToolsProtocol):
         """A client may keep a new connection for later, as it may keep one after a response."""
         super().connection_made(cast("asyncio.Transport", _BufferingTransport(transport, self.loop)))
         if self._names and not (given := _names_of(transport)) & self._names:
-            log.warning("refused a client certificate", names=sorted(given), accepted=sorted(self._names))
+            log.warning(
+                "the server refused a client certificate with another name",
+                names=sorted(given),
+                accepted=sorted(self._names),
+            )
             transport.abort()
         else:
             self._close_after(self.timeout_keep_alive, "no request arrived")
@@ -197,7 +211,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._deadline = None
 
     def _refuse(self, why: str) -> None:
-        log.debug("closed a connection", why=why, peer=self.client)
+        log.debug(f"the server closed a connection of {self.client}", reason=why, peer=self.client)
         self._cancel_deadline()
         self.transport.abort()
 

@@ -26,6 +26,10 @@ class HealthChecks:
     live: dict[str, Check] = field(default_factory=dict)
     ready: dict[str, Check] = field(default_factory=dict)
 
+    def not_ready(self) -> dict[str, str]:
+        """The readiness checks that fail, with the reasons."""
+        return _failed({name: _run(check) for name, check in self.ready.items()})
+
 
 def app(health: HealthChecks, registry: CollectorRegistry) -> Starlette:
     async def live(request: Request) -> Response:
@@ -50,13 +54,17 @@ def app(health: HealthChecks, registry: CollectorRegistry) -> Starlette:
 
 def _respond(checks: dict[str, Check], request: Request) -> Response:
     results = {name: _run(check) for name, check in checks.items()}
-    failed = {name: why for name, why in results.items() if why is not None}
+    failed = _failed(results)
     status = 503 if failed else 200
     if failed or "verbose" in request.query_params:
         lines = [f"[-] {name}: {why}" if why else f"[+] {name}" for name, why in results.items()]
         text = "\n".join([*lines, "failed" if failed else "ok"])
         return PlainTextResponse(text + "\n", status_code=status)
     return PlainTextResponse("ok\n")
+
+
+def _failed(results: dict[str, str | None]) -> dict[str, str]:
+    return {name: why for name, why in results.items() if why is not None}
 
 
 def _run(check: Check) -> str | None:

@@ -235,9 +235,9 @@ async def _renew(tls: TLS, context: ssl.SSLContext) -> None:
         try:
             _load(context, tls)
             seen = now
-            log.info("loaded a new certificate", file=str(tls.certificate))
+            log.info(f"the server loaded the new certificate {tls.certificate}", path=str(tls.certificate))
         except BadCertificate as bad:  # partly written: keep the old one until the next check
-            log.warning(str(bad))
+            log.warning(f"the server keeps its certificate: {bad}", error=str(bad))
 
 
 def _mtimes(tls: TLS) -> tuple[int, ...]:

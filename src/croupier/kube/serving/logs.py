@@ -1,11 +1,12 @@
-"""Structured logging of Croupier and its libraries in one stream, as JSON or for a console.
+"""Structured logging of Croupier and its libraries in one stream, as JSON or as text for a terminal.
 
 A line begins with time, level and message; the other keys follow in alphabetical order, so that equal lines
-look equal. On a terminal the lines are coloured and aligned, without styles if NO_COLOR is set; otherwise
-each line is one JSON object. Values that look like credentials are hidden, because more people can read logs
-than Secrets.
+look equal. On a terminal a line is text with colours, without styles if NO_COLOR is set; otherwise each line
+is one JSON object. docs/logs.md lists the keys. Values that look like credentials are hidden, because more
+people can read logs than Secrets.
 """
 
+import json
 import logging
 import os
 import re
@@ -27,9 +28,12 @@ _SECRET_TEXT = re.compile(
     r"|(?P<jwt>\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*)"
     r"|(?P<pem>-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----)"
 )
+_QUOTED = re.compile(r"[\s=\"]|^$")
 HIDDEN = "[hidden]"
-FIRST = ("time", "level", "message")
+FIRST = ("time", "level", "event", "message")
+"""structlog names the message `event`."""
 LAST = ("exception", "stack")
+LEVEL_WIDTH = len("warning")
 
 
 def setup(*, level: str = "info", form: LogFormat = "auto", stream: TextIO | None = None) -> None:
@@ -96,7 +100,7 @@ def _shared() -> list[Processor]:
 def _render_processors(console: bool, colours: bool) -> list[Processor]:
     drop = structlog.stdlib.ProcessorFormatter.remove_processors_meta
     if console:
-        return [drop, hide_secrets, structlog.dev.ConsoleRenderer(colors=colours, timestamp_key="time")]
+        return [drop, hide_secrets, _ordered, _console_renderer(colours)]
     return [
         drop,
         structlog.processors.format_exc_info,
@@ -105,6 +109,31 @@ def _render_processors(console: bool, colours: bool) -> list[Processor]:
         _ordered,
         structlog.processors.JSONRenderer(default=str),
     ]
+
+
+def _console_renderer(colours: bool) -> structlog.dev.ConsoleRenderer:
+    """`time level message key=value ...`, in the order of the keys of JSON."""
+    bold, dim, reset = ("\x1b[1m", "\x1b[2m", "\x1b[0m") if colours else ("", "", "")
+    levels = structlog.dev.ConsoleRenderer.get_default_level_styles(colours)
+
+    def level(key: str, value: object) -> str:
+        return f"{levels.get(str(value), '')}{value!s:<{LEVEL_WIDTH}}{reset}"
+
+    return structlog.dev.ConsoleRenderer(
+        columns=[
+            structlog.dev.Column("time", lambda key, value: f"{dim}{value}{reset}"),
+            structlog.dev.Column("level", level),
+            structlog.dev.Column("event", lambda key, value: f"{bold}{value}{reset}"),
+            structlog.dev.Column("", lambda key, value: f"{dim}{key}={reset}{_text(value)}"),
+        ],
+        sort_keys=False,
+    )
+
+
+def _text(value: object) -> str:
+    """As in logfmt: quoted if it contains more than one word."""
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    return json.dumps(text, ensure_ascii=False) if _QUOTED.search(text) and isinstance(value, str) else text
 
 
 def _ordered(_: WrappedLogger, __: str, event: EventDict) -> EventDict:

@@ -6,7 +6,6 @@ Series with the name of a cache are removed with it.
 import asyncio
 import platform
 from collections.abc import Callable, Iterator
-from importlib import metadata
 from typing import Any
 
 from prometheus_client import (
@@ -28,6 +27,7 @@ from croupier.kube.controller.metrics import (
     LeaderMetrics,
     ReconcileMetrics,
 )
+from croupier.kube.serving import build_info
 
 # No second series for every counter: no rule or dashboard uses it.
 disable_created_metrics()  # type: ignore[no-untyped-call]  # the library has no annotation for it
@@ -41,11 +41,11 @@ class ProcessMetrics:
         ProcessCollector(registry=registry)
         build = Gauge(
             "croupier_build_info",
-            "Always 1; the labels have the versions of the program and of Python",
-            ["version", "python"],
+            "Always 1; the labels have the version and commit of the program, and the version of Python",
+            ["version", "revision", "python"],
             registry=registry,
         )
-        build.labels(metadata.version("croupier"), platform.python_version()).set(1)
+        build.labels(build_info.version(), build_info.revision(), platform.python_version()).set(1)
         self.caches = CacheCollector()
         registry.register(self.caches)
         self.controllers = ReconcileMetrics(registry)
@@ -58,14 +58,14 @@ class ProcessMetrics:
             registry=registry,
         )
         self.request_seconds = Histogram(
-            "croupier_client_request_seconds",
+            "croupier_client_request_duration_seconds",
             "Duration of requests to the API server",
             ["verb", "resource"],
             buckets=LATENCY_BUCKETS,
             registry=registry,
         )
         self.loop_lag = Histogram(
-            "croupier_loop_lag_seconds",
+            "croupier_loop_lag_duration_seconds",
             "Delay of event-loop callbacks past their due time",
             buckets=LATENCY_BUCKETS,
             registry=registry,
@@ -109,10 +109,13 @@ class _LeaderRegistry(CollectorRegistry):
 _CACHE_COUNTERS: dict[str, tuple[str, Callable[[ReflectorStats], int]]] = {
     "relists": ("Complete lists, including the first", lambda stats: stats.lists),
     "watches": ("Watches started, including restarts", lambda stats: stats.watches),
-    "watch_restarts": ("Watches restarted", lambda stats: max(0, stats.watches - 1)),
+    "watch_restarts": (
+        "Watches that were started again after an end",
+        lambda stats: max(0, stats.watches - 1),
+    ),
     "failures": ("Lists and watches that failed", lambda stats: stats.failures),
-    "events_absorbed": ("Changes and bookmarks received by watches", lambda stats: stats.events),
-    "poison_objects": (
+    "watch_events": ("Changes and bookmarks received by watches", lambda stats: stats.events),
+    "skipped_objects": (
         "Objects skipped because they did not match their type",
         lambda stats: stats.skipped,
     ),

@@ -158,7 +158,11 @@ class NodeAgent:
                 await self._parts.cards.open()
                 self._restore_history(await self._publisher.previous_report())
             except (CardError, KubeError) as error:
-                log.warning("cannot start yet; retrying", node=self._node, error=str(error))
+                log.warning(
+                    f"the agent of node {self._node} cannot start yet and tries again: {error}",
+                    node=self._node,
+                    error=str(error),
+                )
                 await wait_first(self._settings.every, stop.wait())
             else:
                 return
@@ -208,7 +212,7 @@ class NodeAgent:
             before = self._enforcement.get(card_id)
             if state is not None and state.failed and (before is None or before.message != state.message):
                 what = f"shares of card {picture.cards[card_id].index} ({card_id}) are withheld"
-                log.warning(what, node=self._node, why=state.message)
+                log.warning(f"{what}: {state.message}", node=self._node, card=card_id)
                 self._event("GPUSharesWithheld", f"{what}: {state.message}", warning=True)
         self._enforcement = states
         return replace(picture, enforcement=states)
@@ -252,7 +256,11 @@ class NodeAgent:
             self._snapshot = previous_report.with_carried_faults(seen, self._carried_faults, now)
             self._settings.metrics.driver_inspected(now - began)
         except CardError as error:
-            log.warning("cannot inspect the cards", node=self._node, error=str(error))
+            log.warning(
+                f"the cards of node {self._node} cannot be inspected: {error}",
+                node=self._node,
+                error=str(error),
+            )
             self._counters = HeartbeatCounters()
             return reporting.driver_lost(self._snapshot, str(error))
         return self._snapshot
@@ -300,7 +308,7 @@ class NodeAgent:
     def _report_refusal(self, refused: str) -> None:
         """Report each refused layout once."""
         if refused and refused != self._refused:
-            log.warning("the MIG layout is refused", node=self._node, why=refused)
+            log.warning(f"the MIG layout of node {self._node} is refused: {refused}", node=self._node)
             self._event("MIGLayoutRefused", refused, warning=True)
         self._refused = refused
 
@@ -313,7 +321,11 @@ class NodeAgent:
             async with self._turn(), asyncio.timeout(WRITE_TIMEOUT):
                 await work()
         except (KubeError, TimeoutError) as error:
-            log.warning(f"writing {what} failed", node=self._node, error=str(error) or "timeout")
+            log.warning(
+                f"the agent of node {self._node} failed to write {what}",
+                node=self._node,
+                error=str(error) or "timeout",
+            )
             return False
         return True
 
@@ -346,7 +358,11 @@ class NodeAgent:
                 outcome = await cutter.recover(card)
             self._record_result(step, card, outcome)
         except Exception as bug:  # one card must not end the agent of all cards
-            log.exception("unexpected error while repartitioning a card", node=self._node, card=step.card)
+            log.exception(
+                f"the agent of node {self._node} failed to repartition card {step.card}",
+                node=self._node,
+                card=step.card,
+            )
             self._record_result(step, card, RepartitionFailed(repr(bug), restored=False))
         finally:
             self._busy = None
@@ -361,13 +377,20 @@ class NodeAgent:
             now, why = self._settings.clock.monotonic(), outcome.sentence
             self._memory[step.card] = node_plan.with_failure(step.history, step.target, why, now)
             target = step.target or "its previous layout"
-            self._event("GPURecutFailed", f"{what} was not repartitioned to {target}: {why}", warning=True)
-            log.warning("repartitioning failed", node=self._node, card=step.card, target=step.target, why=why)
+            note = f"{what} was not repartitioned to {target}: {why}"
+            self._event("GPURecutFailed", note, warning=True)
+            log.warning(note, node=self._node, card=step.card, target=step.target, reason="GPURecutFailed")
             return
         self._settings.metrics.cut("applied")
         after = step.target or "the layout before the interrupted change"
         self._event("GPURecut", f"{what} was repartitioned from {before} to {after}")
-        log.info("a card was repartitioned", node=self._node, card=step.card, target=after, before=before)
+        log.info(
+            f"{what} was repartitioned from {before} to {after}",
+            node=self._node,
+            card=step.card,
+            target=after,
+            before=before,
+        )
 
     def _event(self, reason: str, note: str, *, warning: bool = False) -> None:
         node = self._parts.informers.node()

@@ -1,4 +1,4 @@
-"""The Prometheus metrics `gpu_node_*` of the agent. In a fleet they are sums over all nodes."""
+"""The metrics `croupier_node_*` of the agent. In a fleet they are sums over all nodes."""
 
 from collections import Counter as Tally
 from collections.abc import Iterator
@@ -14,15 +14,21 @@ BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 class NodeAgentMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._offers: dict[str, ServedResources] = {}
-        self._rounds = Counter("gpu_node_rounds", "Rounds of the agent", registry=registry)
+        self._rounds = Counter("croupier_node_rounds", "Rounds of the agent", registry=registry)
         self._looks = Histogram(
-            "gpu_node_look_seconds", "Duration of a driver inspection", buckets=BUCKETS, registry=registry
+            "croupier_node_inspection_duration_seconds",
+            "Duration of a driver inspection",
+            buckets=BUCKETS,
+            registry=registry,
         )
         self._cuts = Counter(
-            "gpu_node_cuts", "Repartitionings of cards by outcome", ["outcome"], registry=registry
+            "croupier_node_repartitions",
+            "Repartitionings of cards by outcome",
+            ["outcome"],
+            registry=registry,
         )
         self._silences = Counter(
-            "gpu_node_heartbeat_failures", "Failed writes of the heartbeat Lease", registry=registry
+            "croupier_node_heartbeat_failures", "Failed writes of the heartbeat Lease", registry=registry
         )
         for outcome in ("applied", "restored", "failed"):
             self._cuts.labels(outcome)
@@ -51,7 +57,7 @@ class NodeAgentMetrics:
 
     def collect(self) -> Iterator[Metric]:
         devices = GaugeMetricFamily(
-            "gpu_node_devices", "Devices offered to pods", labels=["resource", "health"]
+            "croupier_node_devices", "Devices offered to pods", labels=["resource", "health"]
         )
         for (resource, health), number in sorted(self._devices().items()):
             devices.add_metric([resource, health], number)

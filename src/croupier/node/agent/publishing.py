@@ -102,7 +102,11 @@ class Publisher:
             theirs = _conflicting_labels(conflict)
             if not theirs & labels.keys():
                 raise
-            log.info("labels of other managers are kept", node=self._settings.node, labels=sorted(theirs))
+            log.info(
+                f"labels of node {self._settings.node} that other managers own are kept",
+                node=self._settings.node,
+                labels=sorted(theirs),
+            )
             body["metadata"]["labels"] = {key: labels[key] for key in labels if key not in theirs}
             await self._api.apply(NODES, body)
         self._labels = node.metadata.uid, dict(labels)
@@ -136,7 +140,10 @@ class Publisher:
             try:
                 await self._api.patch(LEASES, name, patch, namespace=namespace)
             except NotFound:
-                log.warning("the Lease was deleted and is created again", node=self._settings.node)
+                log.warning(
+                    f"the Lease of node {self._settings.node} was deleted and is created again",
+                    node=self._settings.node,
+                )
             else:
                 return
         await self._api.apply(LEASES, lease_body(text, self._settings, moment, self._node()), force=True)

@@ -56,7 +56,11 @@ class RepartitionJournal:
                 self._path, {key: msgspec.to_builtins(entry) for key, entry in entries.items()}
             )
         except OSError as error:  # a missing journal must not interrupt a change
-            log.warning("cannot write the journal of changes", path=str(self._path), error=str(error))
+            log.warning(
+                f"the journal of repartitionings {self._path} cannot be written",
+                path=str(self._path),
+                error=str(error),
+            )
 
 
 def _read(path: Path) -> dict[str, _JournalEntry]:
@@ -66,6 +70,8 @@ def _read(path: Path) -> dict[str, _JournalEntry]:
         return {}
     except msgspec.MsgspecError as error:
         log.warning(
-            "cannot read the journal of changes; starting a new one", path=str(path), error=str(error)
+            f"the journal of repartitionings {path} is unreadable, so a new one is started",
+            path=str(path),
+            error=str(error),
         )
         return {}

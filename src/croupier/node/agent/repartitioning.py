@@ -121,7 +121,7 @@ class Repartitioner:
         return Repartitioned()
 
     async def _restore(self, card: GpuCard, old: MigState, why: str) -> RepartitionFailed:
-        log.warning("repartitioning a card failed; rolling back", address=card.address, reason=why)
+        log.warning(f"card {card.address} gets its previous layout back: {why}", address=card.address)
         try:
             await self._within(self._go(card, _restore_plan(old)))
         except CardError as error:

@@ -67,7 +67,7 @@ class CdiFile:
 
     def _log_once(self, why: str) -> None:
         if why != self._trouble:
-            log.warning("cannot change the CDI file", path=str(self._path), error=why)
+            log.warning(f"the CDI file {self._path} cannot be changed", path=str(self._path), error=why)
         self._trouble = why
 
 

@@ -72,7 +72,7 @@ class DcgmExporter:
                 text = (await answer.read()).decode(errors="replace")
             return parse(text)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-            log.warning("the DCGM exporter does not answer", address=address, error=str(error))
+            log.warning(f"the DCGM exporter at {address} does not answer", address=address, error=str(error))
             return None
 
     def _address(self, pod: Pod) -> str:

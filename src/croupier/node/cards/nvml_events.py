@@ -69,7 +69,7 @@ class XidWatcher:
             before = self._last.get(address)
             if before is None or card_health.supersedes(data.eventData, before.number, now - before.at):
                 self._last[address] = XidEvent(data.eventData, now)
-        log.warning("the driver reported an XID", address=address, xid=data.eventData)
+        log.warning(f"card {address} reported XID {data.eventData}", address=address, xid=data.eventData)
         return True
 
     def _free(self) -> None:

@@ -116,5 +116,7 @@ class FaultsFile:
             text = self._path.read_bytes()
             self._faults = msgspec.yaml.decode(text, type=Faults) if text.strip() else Faults()
         except (OSError, msgspec.MsgspecError, ValueError) as error:
-            log.warning("the faults file is invalid", path=str(self._path), error=str(error))
+            log.warning(
+                f"the faults file {self._path} is invalid: {error}", path=str(self._path), error=str(error)
+            )
         return self._faults

@@ -45,16 +45,16 @@ class MismatchMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._counter = Counter(
-            "gpu_node_wrong_cards",
-            "Pods whose devices differ from their allocation, by what was done",
-            ["what"],
+            "croupier_node_allocation_mismatches",
+            "Pods whose devices differ from their allocation, by action",
+            ["action"],
             registry=registry,
         )
-        for what in ("noticed", "followed", "removed"):
-            self._counter.labels(what)
+        for action in ("noticed", "followed", "removed"):
+            self._counter.labels(action)
 
-    def count(self, what: str) -> None:
-        self._counter.labels(what).inc()
+    def count(self, action: str) -> None:
+        self._counter.labels(action).inc()
 
 
 class MismatchRepair:
@@ -115,10 +115,9 @@ class MismatchRepair:
         self._reported.add(str(mismatch))
         self._metrics.count("noticed")
         log.warning(
-            "a pod has other devices than its allocation",
+            f"pod {mismatch.pod.key} has other devices than its allocation: {mismatch}; {action}",
             pod=mismatch.pod.key,
-            found=str(mismatch),
-            done=action,
+            reason=REASON,
         )
         self._recorder.record(
             events.reference_to(PODS, pod), REASON, f"{mismatch}; {action}", action="Check", type="Warning"
@@ -133,7 +132,7 @@ class MismatchRepair:
         try:
             await self._api.patch(PODS, meta.name, patch, namespace=meta.namespace)
         except (Conflict, NotFound):
-            log.info("the pod has changed; it will be checked again", pod=meta.key)
+            log.info(f"pod {meta.key} has changed and is checked again", pod=meta.key)
         else:
             self._metrics.count("followed")
 
@@ -144,7 +143,7 @@ class MismatchRepair:
         try:
             await self._api.delete(PODS, meta.name, namespace=meta.namespace, how=DeleteOptions(uid=meta.uid))
         except (Conflict, NotFound):
-            log.info("the pod has already been deleted", pod=meta.key)
+            log.info(f"pod {meta.key} has already been deleted", pod=meta.key)
         else:
             self._metrics.count("removed")
 

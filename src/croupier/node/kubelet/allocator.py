@@ -134,7 +134,9 @@ class Allocator:
         answer = device_allocation.allocate(resource, ids, scene, meant)
         if isinstance(answer, Refusal):
             _log.warning(
-                "allocation of devices refused", resource=resource, devices=len(ids), why=str(answer)
+                f"{len(ids)} devices of {resource} were refused to a pod: {answer}",
+                resource=resource,
+                devices=len(ids),
             )
             raise AllocationRefused(f"cannot allocate {resource}: {answer}")
         try:

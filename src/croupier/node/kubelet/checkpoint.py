@@ -61,7 +61,11 @@ class KubeletCheckpoint:
             return ()  # the kubelet has not allocated any device yet
         except (OSError, ValueError) as error:
             if str(error) != self._trouble:
-                log.warning("cannot read the kubelet's checkpoint", path=str(self._path), error=str(error))
+                log.warning(
+                    f"the kubelet's checkpoint {self._path} cannot be read",
+                    path=str(self._path),
+                    error=str(error),
+                )
             self._trouble = str(error)
             return ()
         self._trouble = ""

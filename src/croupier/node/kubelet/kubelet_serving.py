@@ -71,7 +71,9 @@ class KubeletServing:
             holdings = await self._plugins.holdings()
         except KubeletError as error:
             if not self._error:
-                log.warning("cannot read device assignments from the kubelet", error=str(error))
+                log.warning(
+                    f"the agent cannot read device assignments from the kubelet: {error}", error=str(error)
+                )
             self._error = str(error)
             return None
         self._error = ""

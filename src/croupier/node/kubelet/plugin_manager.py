@@ -202,7 +202,7 @@ class PluginManager:
             del self._others[resource]
         for resource in seen & self._registrations.keys():
             if not self._registrations[resource].yielded:
-                _log.warning("another device plugin already serves the resource", resource=resource)
+                _log.warning(f"another device plugin already serves {resource}", resource=resource)
             self._registrations[resource].yielded = True
         return True
 
@@ -253,10 +253,12 @@ class PluginManager:
         except KubeletError as error:
             plugin.kubelet, plugin.trouble = None, str(error)
             plugin.wait = min(2 * plugin.wait, MAX_BACKOFF)
-            _log.warning("cannot register the device plugin", resource=resource, why=str(error))
+            _log.warning(
+                f"the device plugin of {resource} cannot be registered", resource=resource, error=str(error)
+            )
             return
         plugin.kubelet, plugin.trouble, plugin.wait = self._kubelet, "", LIST_TIMEOUT
-        _log.info("registered the device plugin", resource=resource)
+        _log.info(f"the device plugin of {resource} was registered with the kubelet", resource=resource)
 
 
 def _identity(socket: Path) -> _SocketIdentity | None:

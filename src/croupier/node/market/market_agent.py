@@ -149,7 +149,12 @@ class MarketAgent:
     def _pretend(self, moves: Iterable[SetLimit]) -> None:
         for move in moves:
             if self._pretended.get(move.uid) != move.limit:
-                log.info("would set a limit", pod=move.key, limit=units.text(move.limit), why=move.sentence)
+                log.info(
+                    f"pod {move.key} would get the CPU limit {units.text(move.limit)}",
+                    pod=move.key,
+                    limit=units.text(move.limit),
+                    reason=move.sentence,
+                )
                 self._settings.metrics.moved(move.before, move.limit)
                 self._pretended[move.uid] = move.limit
         here = {pod.metadata.uid for pod in (*self._view.managed(), *self._view.left())}
@@ -165,10 +170,19 @@ class MarketAgent:
             if isinstance(error, NotFound):
                 self._view.lost(pod)
             self._settings.metrics.failed()
-            log.warning("could not write a limit", pod=move.key, error=str(error) or "timeout")
+            log.warning(
+                f"the CPU limit of pod {move.key} was not written",
+                pod=move.key,
+                error=str(error) or "timeout",
+            )
             return
         self._settings.metrics.moved(move.before, move.limit)
-        log.info("wrote a limit", pod=move.key, limit=units.text(move.limit), why=move.sentence)
+        log.info(
+            f"pod {move.key} is to get the CPU limit {units.text(move.limit)}",
+            pod=move.key,
+            limit=units.text(move.limit),
+            reason=move.sentence,
+        )
 
     async def _send(self, move: SetLimit, pod: Pod) -> None:
         ours, amount = self._view.ours(pod), units.text(move.limit)
@@ -207,7 +221,11 @@ class MarketAgent:
                 await self._api.apply(LEASES, body, namespace=chosen.namespace, force=True)
         except (KubeError, TimeoutError) as error:
             chosen.metrics.heartbeat(succeeded=False)
-            log.warning("could not write the heartbeat", error=str(error) or "timeout")
+            log.warning(
+                f"the market agent of node {chosen.node} could not write its heartbeat",
+                node=chosen.node,
+                error=str(error) or "timeout",
+            )
             return
         chosen.metrics.heartbeat(succeeded=True)
         self._last_heartbeat = now

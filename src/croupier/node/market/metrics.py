@@ -1,4 +1,4 @@
-"""The market's metrics: `mbcas_*`. Books and pods are collected from the last tick on each scrape."""
+"""The market's metrics: `mbcas_*`. Classes and pods are collected from the last round on each scrape."""
 
 from collections.abc import Iterator
 
@@ -12,15 +12,15 @@ SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 
 
 class MarketMetrics:
-    """A collector for the values of the last tick."""
+    """A collector for the values of the last round."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._report: MarketReport | None = None
         self._ticks = Histogram(
-            "mbcas_tick_seconds", "Duration of one market round", buckets=SECONDS, registry=registry
+            "mbcas_round_duration_seconds", "Duration of one market round", buckets=SECONDS, registry=registry
         )
         self._moves = Counter(
-            "mbcas_moves", "Desired limits written, by direction", ["direction"], registry=registry
+            "mbcas_limit_writes", "Desired limits written, by direction", ["direction"], registry=registry
         )
         self._failures = Counter(
             "mbcas_write_failures", "Failed writes of desired limits; they are retried", registry=registry
@@ -53,7 +53,7 @@ class MarketMetrics:
             "mbcas_overcommit_factor", "Allowed sum of latency pod limits per CPU of the node"
         )
         factor.add_metric([], report.factor)
-        outside = GaugeMetricFamily("mbcas_outside_cpu", "CPU used outside the market")
+        outside = GaugeMetricFamily("mbcas_unmanaged_usage_cores", "CPU used outside the market")
         outside.add_metric([], _cpu(report.outside))
         yield factor
         yield outside
@@ -62,9 +62,9 @@ class MarketMetrics:
 
 
 def _books(report: MarketReport) -> Iterator[Metric]:
-    supply = GaugeMetricFamily("mbcas_supply_cpu", "CPU available for limits", labels=["book"])
-    given = GaugeMetricFamily("mbcas_given_cpu", "CPU allotted by the last clearing", labels=["book"])
-    price = GaugeMetricFamily("mbcas_price", "Price of 10m CPU in units of weight", labels=["book"])
+    supply = GaugeMetricFamily("mbcas_supply_cores", "CPU available for limits", labels=["class"])
+    given = GaugeMetricFamily("mbcas_allotted_cores", "CPU allotted by the last clearing", labels=["class"])
+    price = GaugeMetricFamily("mbcas_price", "Price of 10m CPU in units of weight", labels=["class"])
     for book in report.books:
         supply.add_metric([book.name], _cpu(book.supply))
         given.add_metric([book.name], _cpu(book.given))
@@ -74,10 +74,10 @@ def _books(report: MarketReport) -> Iterator[Metric]:
 
 def _pods(report: MarketReport) -> Iterator[Metric]:
     labels = ["namespace", "pod"]
-    demand = GaugeMetricFamily("mbcas_pod_demand_cpu", "Estimated CPU demand of a pod", labels=labels)
-    limit = GaugeMetricFamily("mbcas_pod_limit_cpu", "Desired CPU limit of a pod", labels=labels)
+    demand = GaugeMetricFamily("mbcas_pod_demand_cores", "Estimated CPU demand of a pod", labels=labels)
+    limit = GaugeMetricFamily("mbcas_pod_limit_cores", "Desired CPU limit of a pod", labels=labels)
     target = GaugeMetricFamily(
-        "mbcas_pod_target_cpu", "CPU limit of a pod by the last clearing", labels=labels
+        "mbcas_pod_target_cores", "CPU limit of a pod by the last clearing", labels=labels
     )
     throttled = GaugeMetricFamily(
         "mbcas_pod_throttled_ratio", "Share of periods in which a pod was throttled", labels=labels

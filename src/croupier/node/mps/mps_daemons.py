@@ -172,7 +172,11 @@ class MpsDaemons:
                 await self._apply(daemon, decision.action)
                 daemon.step_at = self._clock.monotonic()
         except (CardError, MpsError, OSError) as error:
-            log.warning("a step of an MPS daemon failed", card=daemon.card.id, error=str(error))
+            log.warning(
+                f"the MPS daemon of card {daemon.card.id} cannot be changed",
+                card=daemon.card.id,
+                error=str(error),
+            )
             return Withhold(f"its MPS daemon cannot be changed: {error}", failed=True)
         return decision
 
@@ -204,7 +208,11 @@ class MpsDaemons:
         try:
             daemon.percentage = await self._control.default_percentage(daemon.folder)
         except MpsError as error:
-            log.debug("an MPS daemon does not answer", card=daemon.card.id, error=str(error))
+            log.debug(
+                f"the MPS daemon of card {daemon.card.id} does not answer",
+                card=daemon.card.id,
+                error=str(error),
+            )
             return None
         return daemon.folder.answering_pid() or pid
 
@@ -218,7 +226,11 @@ class MpsDaemons:
     async def _apply(self, daemon: CardDaemon, action: DaemonAction) -> None:
         folder, address = daemon.folder, daemon.card.gpu.address
         request = folder.request() or DaemonRequest()
-        log.info("a step of an MPS daemon", card=daemon.card.id, step=action)
+        log.info(
+            f"the MPS daemon of card {daemon.card.id} takes the step {action}",
+            card=daemon.card.id,
+            step=action,
+        )
         match action:
             case "Prepare":
                 folder.prepare()

@@ -20,6 +20,7 @@ from typing import Any, Final
 import structlog
 
 from croupier.core.nodes.mps_daemon import DaemonRecord, DaemonRequest
+from croupier.kube.serving import build_info
 from croupier.node.mps.mps_control import PROGRAM
 from croupier.node.mps.mps_folder import PIPE_VARIABLE, CardFolder, MpsFolder
 
@@ -105,7 +106,9 @@ class MpsSupervisor:
         if record.alive and not alive:
             code = self._ended.pop(record.pid, None)
             message = _last_words(card) or _exit_sentence(code)
-            log.warning("an MPS daemon ended", card=card.uuid, process=record.pid, why=message)
+            log.warning(
+                f"the MPS daemon of card {card.uuid} ended", card=card.uuid, pid=record.pid, reason=message
+            )
         return DaemonRecord(record.generation, record.pid, alive, servers, message)
 
     def _write(self, card: CardFolder, record: DaemonRecord) -> None:
@@ -121,7 +124,12 @@ class MpsSupervisor:
         pid = left[0] if left else os.fork()
         if pid == 0:
             self._become_daemon(card, [self._program, *options], environment)
-        log.info("an MPS daemon was started", card=card.uuid, process=pid, generation=request.generation)
+        log.info(
+            f"the MPS daemon of card {card.uuid} was started",
+            card=card.uuid,
+            pid=pid,
+            generation=request.generation,
+        )
         return DaemonRecord(request.generation, pid, alive=True)
 
     def _become_daemon(self, card: CardFolder, command: list[str], environment: dict[str, str]) -> None:
@@ -205,4 +213,12 @@ def supervise(folder: Path, program: str, **chosen: Any) -> bool:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
+    version, revision = build_info.version(), build_info.revision() or "unknown"
+    log.info(
+        f"croupier mps {version} starts and waits for requests in {folder}",
+        process="croupier mps",
+        version=version,
+        revision=revision,
+        path=str(folder),
+    )
     return MpsSupervisor(MpsFolder(folder), program, **chosen).run(stop)

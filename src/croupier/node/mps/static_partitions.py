@@ -42,7 +42,11 @@ class StaticPartitions:
             try:
                 await self._control.remove_partition(card, name)
             except MpsError as error:
-                log.warning("a partition is not removed yet", card=card.uuid, error=str(error))
+                log.warning(
+                    f"partition {name} of card {card.uuid} is not removed yet",
+                    card=card.uuid,
+                    error=str(error),
+                )
                 kept[name] = known[name]
         if kept != known:
             with suppress(FileNotFoundError):
