@@ -2,7 +2,8 @@
 
 import pytest
 
-from croupier.core.explanation import card_outcomes
+from croupier.core.explanation import card_outcomes, effects
+from croupier.core.model.withheld import Withheld
 from tests.core.explanation.fleet_worlds import (
     SHARED,
     act,
@@ -55,7 +56,7 @@ UNDRAIN = {
     "a retired card": (
         world(card(drain="fan", retired=True)),
         "now",
-        "is not drained any more, but gets no pods: it is ignored",
+        "is not drained any more, but gets no pods: it is retired",
     ),
     "a faulted card": (
         world(card(drain="fan", defect="the agent of its node is silent")),
@@ -63,7 +64,7 @@ UNDRAIN = {
         "is not drained any more, but gets no pods: the agent of its node is silent",
     ),
     "a card that is repartitioned": (
-        world(card(drain="fan", blocked="it is being repartitioned")),
+        world(card(drain="fan", blocked=Withheld("Changing", "it is being repartitioned"))),
         "now",
         "is not drained any more, but gets no pods: it is being repartitioned",
     ),
@@ -141,6 +142,21 @@ def test_outcome(seen, action, outcome, sentence):
 def test_a_drain_without_a_reason_is_by_hand():
     assert effect(world(card(drain="by hand")), act("drain")).outcome == "unchanged"
     assert effect(world(card(drain="")), act("drain")).outcome == "now"
+
+
+def test_a_retired_card_can_get_another_reason():
+    retired = world(card(retired=True, retired_for="worn out"))
+
+    assert effect(retired, act("retire", reason="worn out")).outcome == "unchanged"
+    assert effect(retired, act("retire", reason="no spare fan")).sentence == (
+        "is retired already, and gets this reason"
+    )
+
+
+def test_the_ledger_after_the_action_knows_the_reason():
+    for verb, state in (("drain", "Drained"), ("retire", "Retired")):
+        (ledger,) = effects.preview(world(card()), act(verb, reason="fan")).ledgers.values()
+        assert ledger.cards[0].withheld == Withheld(state, "fan")
 
 
 def test_the_effect_names_the_ledger_entry_of_a_held_card_only():

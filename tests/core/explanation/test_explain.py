@@ -244,4 +244,4 @@ def test_a_summary_counts_by_mode():
         FreeOfTotal(5, 8),
     )
     assert sums.slots == {"1g.10gb": FreeOfTotal(5, 7)}
-    assert (sums.unhealthy, sums.holders, sums.held) == (1, 2, 1)
+    assert (sums.withheld, sums.holders, sums.held) == ({"Unhealthy": 1}, 2, 1)

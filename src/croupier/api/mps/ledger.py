@@ -14,6 +14,7 @@ from msgspec import Meta, field
 from croupier.api.meta import DNS_LABEL, DNS_NAME, MIG_PROFILE, MIG_PROFILE_MESSAGE, Conditions, ObjectMeta
 from croupier.api.mps.reservation import CardID, Percent
 from croupier.api.wire import ATOMIC_MAP, INT32, INT64, Rule, Wire, cel_rules, cel_string, rule, schema
+from croupier.api.withheld import WithheldCard
 from croupier.core.ledger.finding import FindingKind
 from croupier.core.model.card import CardMode
 
@@ -109,6 +110,8 @@ class CardEntry(Wire, frozen=True, kw_only=True):
     """A counter that grows with every change of mode or health, so that outdated decisions are detected."""
     healthy: bool = True
     """Whether new holders may be added. Existing holders keep their shares."""
+    withheld: Annotated[WithheldCard, ATOMIC_MAP] | None = None
+    """Why no new holders may be added. Unset if the card is healthy."""
     pool: Annotated[str, Meta(max_length=63)] = ""
     """The GPUPool that the card belongs to. Unset if it belongs to none."""
     capacity_percent: Percent | None = None
@@ -222,7 +225,7 @@ class NodeReservationStatus(Wire, frozen=True, kw_only=True):
     """A summary derived from the spec and the node. No decision is based on it."""
 
     cards: Count | None = None
-    """The number of cards of the node."""
+    """The number of cards of the node, without retired ones."""
     holders: Count | None = None
     """The number of pods that hold shares of the cards."""
     free: FreeCapacity = FreeCapacity()

@@ -7,6 +7,7 @@ decoding an encoded ledger gives an equal ledger.
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
+from croupier.api import withheld
 from croupier.api.mps import ledger as wire
 from croupier.api.mps.ledger import NEVER, NodeReservationSpec, NodeReservationStatus
 from croupier.core.ledger.finding import LedgerFinding
@@ -79,6 +80,7 @@ def _decode_card(card: wire.CardEntry) -> LedgerCard:
         tuple(MigSlot(s.id, s.profile, s.start, s.size, s.holder) for s in card.slots or ()),
         card.holders,
         card.min_percent or 1,
+        withheld.decode(card.withheld),
     )
 
 
@@ -89,6 +91,7 @@ def _encode_card(card: LedgerCard) -> wire.CardEntry:
         mode=card.mode,
         epoch=card.epoch,
         healthy=card.healthy,
+        withheld=withheld.encode(card.withheld),
         pool=card.pool,
         capacity_percent=card.capacity if card.mode == "Percent" else None,
         min_percent=card.smallest if card.smallest > 1 else None,

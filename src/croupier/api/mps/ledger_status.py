@@ -27,7 +27,7 @@ def status(
     """The new status. It is `old` if nothing but the time changed."""
     reported = tuple(_encode_finding(finding, old, now) for finding in findings)[:_MAX_FINDINGS]
     new = NodeReservationStatus(
-        cards=len(ledger.cards),
+        cards=sum(not card.is_retired for card in ledger.cards),
         holders=len(ledger.holders()),
         free=free(ledger.cards),
         findings=reported,
