@@ -91,7 +91,7 @@ def card(device: GPUDevice, inventory: GPUNodeInventory | None) -> FleetCard:
 
 
 def _settled(device: GPUDevice) -> GPUDevice:
-    """The card as if nobody had drained or retired it, with the annotation of its pool."""
+    """The card as if it were neither drained nor retired, with the annotation of its pool."""
     meta = device.metadata
     annotations = {key: value for key, value in meta.annotations.items() if key != DRAIN}
     annotations[ASSIGNMENT] = device.pool_name

@@ -126,7 +126,7 @@ async def test_a_drained_card_says_why_and_which_pods_it_waits_for(world):
 
 
 async def test_a_retired_card_stays_in_the_ledger_with_its_reason(world):
-    """Without its entry nobody who is refused could be told why."""
+    """Only a card that is listed can be named in a refusal."""
     await world.node()
     device = await world.device(0)
     async with world.works(*ALL):

@@ -60,7 +60,7 @@ def held_by(*pods: str) -> LedgerCard:
 
 
 WITHDRAWALS = {
-    "nobody did anything": (None, held_by("a/b"), "InUse", None),
+    "nothing was done": (None, held_by("a/b"), "InUse", None),
     "a fault": (Withheld("Unhealthy", "it is faulted"), held_by("a/b"), "InUse", None),
     "a change of the pool": (Withheld("Changing", "pool a changes"), FREE_AND_CLOSED, "Withdrawn", None),
     "drained and held by one pod": (

@@ -29,7 +29,7 @@ WORDS: Final[dict[WithheldState, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Withheld:
-    """The reason is a clause; it is empty if nobody gave one."""
+    """The reason is a clause; it is empty if none was given."""
 
     state: WithheldState
     reason: str = ""
