@@ -50,7 +50,7 @@ UNDRAIN = {
     "a card that its pool drains": (
         world(card(pool="a", drain="pool a changes", drained_by_pool=True)),
         "declined",
-        "is drained by the change of pool a, which drains it again",
+        "is not drained: pool a changes it, and gives it back itself",
     ),
     "a drained card": (world(card(pool="a", drain="fan")), "now", "gets new pods again"),
     "a retired card": (

@@ -128,7 +128,7 @@ def _undrain(move: CardMove, action: CardsAction) -> tuple[Outcome, str]:
     if move.before.drain is None:
         return "unchanged", "is not drained"
     if move.before.drained_by_pool:
-        return "declined", f"is drained by the change of pool {move.before.pool}, which drains it again"
+        return "declined", f"is not drained: pool {move.before.pool} changes it, and gives it back itself"
     if why := move.after.idle_reason:
         return "now", f"is not drained any more, but gets no pods: {why}"
     return "now", "gets new pods again"
