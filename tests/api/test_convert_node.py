@@ -40,12 +40,10 @@ def device(
     return GPUDevice(metadata=ObjectMeta(name="card", annotations=notes), status=status)
 
 
-def set_aside(**annotations: str) -> GPUDevice:
-    """A card with the label that retires it."""
-    plain = device(**annotations)
-    return structs.replace(
-        plain, metadata=structs.replace(plain.metadata, labels={"gpu.deckhouse.io/ignore": "true"})
-    )
+def set_aside(plain: GPUDevice) -> GPUDevice:
+    """The card with the label that retires it."""
+    labels = {"gpu.deckhouse.io/ignore": "true"}
+    return structs.replace(plain, metadata=structs.replace(plain.metadata, labels=labels))
 
 
 WITHHELD = {
@@ -64,9 +62,9 @@ WITHHELD = {
         device(pool="a", assignment="a", drain="pool a changes how it is shared"),
         Withheld("Changing", "pool a changes how it is shared"),
     ),
-    "retired": (set_aside(retired="worn out"), Withheld("Retired", "worn out")),
-    "retired by kubectl": (set_aside(), Withheld("Retired")),
-    "retired and drained": (set_aside(drain="fan"), Withheld("Retired")),
+    "retired": (set_aside(device(retired="worn out")), Withheld("Retired", "worn out")),
+    "retired by kubectl": (set_aside(device()), Withheld("Retired")),
+    "retired and drained": (set_aside(device(drain="fan")), Withheld("Retired")),
     "not retired by the reason alone": (device(retired="worn out"), None),
     "joining": (device(assignment="a"), Withheld("Changing", "it is joining pool a")),
     "leaving": (device(pool="a"), Withheld("Changing", "it is leaving pool a")),

@@ -159,7 +159,7 @@ async def test_a_card_that_its_pool_changes_is_not_drained_by_a_person(world):
 
 
 async def _is(found: Awaitable[Any], expected: Any) -> bool:
-    return await found == expected
+    return bool(await found == expected)
 
 
 WAITING = {"enabled": True, "state": "Waiting", "target": "1g.10gb:7"}

@@ -153,10 +153,18 @@ def test_a_retired_card_can_get_another_reason():
     )
 
 
-def test_the_ledger_after_the_action_knows_the_reason():
-    for verb, state in (("drain", "Drained"), ("retire", "Retired")):
-        (ledger,) = effects.preview(world(card()), act(verb, reason="fan")).ledgers.values()
-        assert ledger.cards[0].withheld == Withheld(state, "fan")
+@pytest.mark.parametrize(
+    ("action", "expected"),
+    [
+        (act("drain", reason="fan"), Withheld("Drained", "fan")),
+        (act("retire", reason="fan"), Withheld("Retired", "fan")),
+    ],
+    ids=["drain", "retire"],
+)
+def test_the_ledger_after_the_action_knows_the_reason(action, expected):
+    (ledger,) = effects.preview(world(card()), action).ledgers.values()
+
+    assert ledger.cards[0].withheld == expected
 
 
 def test_the_effect_names_the_ledger_entry_of_a_held_card_only():
