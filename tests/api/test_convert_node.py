@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from msgspec import structs
 
 from croupier.api import nfd
 from croupier.api.gpu import GPUDevice, GPUPool, convert_inventory, convert_node
@@ -17,6 +18,7 @@ from croupier.api.nfd import (
     NodeFeatureInstances,
     NodeFeatureSpec,
 )
+from croupier.core.model.withheld import Withheld
 
 NOON = datetime(2030, 1, 31, 12, tzinfo=UTC)
 LATER = NOON + timedelta(minutes=1)
@@ -38,26 +40,59 @@ def device(
     return GPUDevice(metadata=ObjectMeta(name="card", annotations=notes), status=status)
 
 
+def set_aside(plain: GPUDevice) -> GPUDevice:
+    """The card with the label that retires it."""
+    labels = {"gpu.deckhouse.io/ignore": "true"}
+    return structs.replace(plain, metadata=structs.replace(plain.metadata, labels=labels))
+
+
 WITHHELD = {
-    "not a card without a pool": (device(), ""),
-    "not a card in its pool": (device(pool="a", assignment="a"), ""),
-    "not a card with the requested layout": (device(cut=DevicePartitioning(target="whole")), ""),
-    "drained": (device(drain=""), "it is being drained"),
-    "joining": (device(assignment="a"), "it is joining pool a"),
-    "leaving": (device(pool="a"), "it is leaving pool a"),
-    "from one pool to another": (device(pool="a", assignment="b"), "it is leaving pool a"),
-    "waiting": (device(cut=DevicePartitioning(state="Waiting")), "it is waiting to be repartitioned"),
-    "changing": (device(cut=DevicePartitioning(state="Changing")), "it is being repartitioned"),
-    "failed": (device(cut=DevicePartitioning(state="Failed")), "its repartitioning failed"),
+    "not a card without a pool": (device(), None),
+    "not a card in its pool": (device(pool="a", assignment="a"), None),
+    "not a card with the requested layout": (device(cut=DevicePartitioning(target="whole")), None),
+    "drained": (device(drain="swap the fan"), Withheld("Drained", "swap the fan")),
+    "drained without a reason": (device(drain=""), Withheld("Drained")),
+    "drained for a reason of many lines": (
+        device(drain="a fan\n  rattles\n"),
+        Withheld("Drained", "a fan rattles"),
+    ),
+    "drained for a reason without end": (device(drain="x" * 999), Withheld("Drained", "x" * 199 + "…")),
+    "drained by its idle policy": (device(drain="idle since noon"), Withheld("Drained", "idle since noon")),
+    "changed by its pool, not drained": (
+        device(pool="a", assignment="a", drain="pool a changes how it is shared"),
+        Withheld("Changing", "pool a changes how it is shared"),
+    ),
+    "retired": (set_aside(device(retired="worn out")), Withheld("Retired", "worn out")),
+    "retired by kubectl": (set_aside(device()), Withheld("Retired")),
+    "retired and drained": (set_aside(device(drain="fan")), Withheld("Retired")),
+    "not retired by the reason alone": (device(retired="worn out"), None),
+    "joining": (device(assignment="a"), Withheld("Changing", "it is joining pool a")),
+    "leaving": (device(pool="a"), Withheld("Changing", "it is leaving pool a")),
+    "from one pool to another": (
+        device(pool="a", assignment="b"),
+        Withheld("Changing", "it is leaving pool a"),
+    ),
+    "waiting": (
+        device(cut=DevicePartitioning(state="Waiting")),
+        Withheld("Changing", "it is waiting to be repartitioned"),
+    ),
+    "changing": (
+        device(cut=DevicePartitioning(state="Changing")),
+        Withheld("Changing", "it is being repartitioned"),
+    ),
+    "failed": (
+        device(cut=DevicePartitioning(state="Failed")),
+        Withheld("Unhealthy", "its repartitioning failed"),
+    ),
     "drifted": (
         device(cut=DevicePartitioning(state="Drifted")),
-        "its MIG partitions were changed from outside",
+        Withheld("Unhealthy", "its MIG partitions were changed from outside"),
     ),
     "without MIG devices": (
         device(cut=DevicePartitioning(enabled=True)),
-        "its MIG mode is enabled and it has no MIG devices",
+        Withheld("Unhealthy", "its MIG mode is enabled and it has no MIG devices"),
     ),
-    "gone": (device(gone=True), "it is gone from its node"),
+    "gone": (device(gone=True), Withheld("Unhealthy", "it is gone from its node")),
 }
 
 
@@ -85,16 +120,16 @@ def test_during_a_rollout_card_by_card_changed_cards_have_their_own_allocation()
     now = PoolAllocation(mode="MIG", mig_profile="1g.10gb", rollout="PerCard")
     read = convert_node.pool(pool(wished, now, condition("Maintenance", "PerCard")))
 
-    assert (read.sharing.profile, read.withheld) == ("1g.10gb", "")
+    assert (read.sharing.profile, read.withheld) == ("1g.10gb", None)
 
 
 @pytest.mark.parametrize(
     ("kind", "status", "withheld"),
     [
-        ("Maintenance", "True", "its pool is in Maintenance"),
-        ("Misconfigured", "True", "its pool is misconfigured"),
-        ("Maintenance", "False", ""),
-        ("CapacityLow", "True", ""),
+        ("Maintenance", "True", Withheld("Changing", "its pool is in Maintenance")),
+        ("Misconfigured", "True", Withheld("Unhealthy", "its pool is misconfigured")),
+        ("Maintenance", "False", None),
+        ("CapacityLow", "True", None),
     ],
 )
 def test_a_pool_in_maintenance_or_misconfigured_is_withheld(kind, status, withheld):

@@ -67,12 +67,12 @@ SEEN = {
         "node-2 3 2 1",
     ],
     "gpudev": [
-        "NAME NODE STATE POOL PRODUCT HEALTH",
+        "NAME NODE STATE POOL PRODUCT HEALTH SCHEDULING",
         "node-1-0000-65-00-0 node-1 Reserved training NVIDIA H100 80GB HBM3 Healthy",
         "node-1-0000-ca-00-0 node-1 Faulted NVIDIA A30 XID79",
     ],
     "gdevice/node-1-0000-ca-00-0": [
-        "NAME NODE STATE POOL PRODUCT HEALTH",
+        "NAME NODE STATE POOL PRODUCT HEALTH SCHEDULING",
         "node-1-0000-ca-00-0 node-1 Faulted NVIDIA A30 XID79",
     ],
     "gpunode": [

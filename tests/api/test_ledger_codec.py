@@ -11,6 +11,7 @@ from croupier.api import kinds
 from croupier.api.mps import NodeReservation, ledger_codec
 from croupier.core.ledger.ledger import Ledger
 from croupier.core.model.card import LedgerCard, MigSlot
+from croupier.core.model.withheld import Withheld
 from tests.api.scenario_tables import EXAMPLES
 from tests.proof import invariants
 
@@ -37,6 +38,11 @@ def cut(draw: st.DrawFn) -> dict[str, Any]:
     return {"mode": "MIG", "slots": slots}
 
 
+reasons = st.none() | st.builds(
+    Withheld, st.sampled_from(["Drained", "Retired", "Changing", "Unhealthy"]), st.text(max_size=200)
+)
+
+
 @st.composite
 def ledgers(draw: st.DrawFn) -> Ledger:
     kinds_of_cards = st.one_of(
@@ -48,6 +54,7 @@ def ledgers(draw: st.DrawFn) -> Ledger:
             index,
             epoch=draw(st.integers(0, 2**53)),
             healthy=draw(st.booleans()),
+            withheld=draw(reasons),
             pool=draw(st.just("") | names),
             **({"capacity": 64} if shape["mode"] == "TimeSlice" else {}) | shape,
         )

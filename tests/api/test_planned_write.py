@@ -19,6 +19,12 @@ from croupier.core.model.refusal import Refusal
 NAME = "node-1-0000-65-00-0"
 ASSIGNMENT, DRAIN = "gpu.deckhouse.io/assignment", "gpu.deckhouse.io/drain"
 IGNORE, CONFIRMED = "gpu.deckhouse.io/ignore", "gpu.deckhouse.io/confirmed"
+RETIRED = "gpu.deckhouse.io/retired"
+
+
+def patched(metadata: dict[str, Any]) -> str:
+    body = msgspec.json.encode({"metadata": metadata}).decode()
+    return shlex.join(["kubectl", "patch", "gpudevice", NAME, "--type", "merge", "-p", body])
 
 
 def device(**annotations: str) -> GPUDevice:
@@ -79,16 +85,21 @@ CARDS = {
     ),
     "retire": (
         act("retire"),
-        {"labels": {IGNORE: "true"}, "annotations": {ASSIGNMENT: None}},
+        {"labels": {IGNORE: "true"}, "annotations": {ASSIGNMENT: None, RETIRED: "by hand"}},
         f"croupier retire {NAME}",
-        f"kubectl patch gpudevice {NAME} --type merge -p "
-        f'\'{{"metadata":{{"labels":{{"{IGNORE}":"true"}},"annotations":{{"{ASSIGNMENT}":null}}}}}}\'',
+        patched({"labels": {IGNORE: "true"}, "annotations": {ASSIGNMENT: None, RETIRED: "by hand"}}),
+    ),
+    "retire for a reason": (
+        act("retire", reason="worn out"),
+        {"labels": {IGNORE: "true"}, "annotations": {ASSIGNMENT: None, RETIRED: "worn out"}},
+        f"croupier retire {NAME} --reason 'worn out'",
+        patched({"labels": {IGNORE: "true"}, "annotations": {ASSIGNMENT: None, RETIRED: "worn out"}}),
     ),
     "unretire": (
         act("unretire"),
-        {"labels": {IGNORE: None}},
+        {"labels": {IGNORE: None}, "annotations": {RETIRED: None}},
         f"croupier retire {NAME} --undo",
-        f"kubectl label gpudevice {NAME} {IGNORE}-",
+        patched({"labels": {IGNORE: None}, "annotations": {RETIRED: None}}),
     ),
 }
 

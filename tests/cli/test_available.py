@@ -17,6 +17,7 @@ from croupier.cli import amounts
 from croupier.core import quantity
 from croupier.core.ledger.ledger import Ledger
 from croupier.core.model.card import LedgerCard
+from croupier.core.model.withheld import Withheld
 from croupier.kube.client.api_client import Client
 from croupier_lab import nodes
 from tests import polling
@@ -208,12 +209,42 @@ async def test_a_card_in_the_ledger_is_free_once(api, namespace, clean_cluster, 
         "nvidia.com/gpu": "8 / 0 / 5",
         "gpu.mps.io/percent": "0 / 50 / 550",
     }
-    assert item["cards"] == {"free": 5, "total": 8, "unhealthy": 1}
+    assert item["cards"] == {"free": 5, "total": 8, "unhealthy": 1, "withheld": {"Unhealthy": 1}}
     table = (await ask(cluster)).out
     assert "8 / 0 / 5" in line_of("shelf-1", table)
     assert "available of gpu.mps.io/percent, nvidia.com/gpu:" in table
-    assert "shelf-1   5 of 8 cards; 1 accepts no new pods" in table
+    assert "shelf-1   5 of 8 cards; 1 accepts no new pods: 1 not healthy" in table
     assert "-" not in line_of("gpu.mps.io/percent", table).split(" ")[1:4]
+    await api.delete(kinds.NODE_RESERVATIONS, "shelf-1")
+
+
+async def test_drained_and_retired_cards_are_not_available_and_are_named(
+    api, namespace, crds, clean_cluster, cluster
+):
+    """Four cards without a pool and two of a pool; of each, one is drained, and one more is retired."""
+    offered = {"nvidia.com/gpu": "4", "gpu.deckhouse.io/team-a": "2"}
+    await node(api, "shelf-1", offered)
+    fan, worn = Withheld("Drained", "swap the fan"), Withheld("Retired", "worn out")
+    reasons = (None, None, fan, worn, None, fan)
+    cards = tuple(
+        LedgerCard(
+            f"shelf-1-0000-1{number}-00-0",
+            number,
+            "Exclusive" if number > 3 else "Percent",
+            pool="team-a" if number > 3 else "",
+            healthy=why is None,
+            withheld=why,
+        )
+        for number, why in enumerate(reasons)
+    )
+    spec = msgspec.to_builtins(ledger_codec.encode(Ledger("shelf-1", cards)))
+    await api.create(kinds.NODE_RESERVATIONS, {"metadata": {"name": "shelf-1"}, "spec": spec})
+
+    (item,) = (await ask(cluster, "shelf-1", "-o", "json")).data["nodes"]
+    available = {name: amounts["available"] for name, amounts in item["resources"].items() if name in offered}
+    assert available == {"nvidia.com/gpu": "2", "gpu.deckhouse.io/team-a": "1"}
+    assert item["cards"]["withheld"] == {"Drained": 2, "Retired": 1}
+    assert "shelf-1   3 of 5 cards; 3 accept no new pods: 2 drained, 1 retired" in (await ask(cluster)).out
     await api.delete(kinds.NODE_RESERVATIONS, "shelf-1")
 
 

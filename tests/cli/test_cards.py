@@ -7,11 +7,12 @@ import pytest
 import yaml
 
 from croupier.api import kinds
-from croupier.api.gpu.device import DRAIN, IGNORE
+from croupier.api.gpu.device import DRAIN, IGNORE, RETIRED
 from croupier.api.gpu.pool import CONFIRMED
 from croupier.core.pools.assignment import ASSIGNMENT
+from tests.cli import env
 from tests.cli.command import CROUPIER
-from tests.cli.env import at_a_terminal, croupier
+from tests.cli.env import at_a_terminal, croupier, node
 
 SINCE = "2030-01-31T12:00:00Z"
 CARD = "node-1-0000-65-00-0"
@@ -48,9 +49,17 @@ async def pool(api, name: str = "team-a", **status: Any) -> str:
     return name
 
 
+async def recorded(api, *cards: dict[str, Any]) -> None:
+    """The NodeReservation of node-1."""
+    known = {"mode": "Percent", "epoch": 1, "healthy": True, "capacityPercent": 100}
+    listed = [{**known, "index": index, **card} for index, card in enumerate(cards)]
+    body = {"metadata": {"name": "node-1"}, "spec": {"cards": listed}}
+    await api.create(kinds.NODE_RESERVATIONS.raw, body)
+
+
 @pytest.fixture
 def ask(cluster):
-    return lambda *args: croupier(*args, kubeconfig=cluster.kubeconfig)
+    return lambda *args, **more: croupier(*args, kubeconfig=cluster.kubeconfig, **more)
 
 
 async def test_lists_all_cards_and_shows_one_in_detail(api, crds, clean_cluster, ask):
@@ -162,8 +171,62 @@ async def test_a_card_is_drained_and_retired(api, crds, clean_cluster, ask):
     assert "is allocatable again" in ask("drain", CARD, "--undo").out
     assert DRAIN not in (await api.get(kinds.GPU_DEVICES, CARD)).metadata.annotations
 
-    ask("retire", CARD, "--wait", "0")
-    assert (await api.get(kinds.GPU_DEVICES, CARD)).metadata.labels[IGNORE] == "true"
+    ask("retire", CARD, "--wait", "0", "--reason", "worn out")
+    retired = (await api.get(kinds.GPU_DEVICES, CARD)).metadata
+    assert (retired.labels[IGNORE], retired.annotations[RETIRED]) == ("true", "worn out")
+    ask("retire", CARD, "--undo", "--wait", "0")
+    back = (await api.get(kinds.GPU_DEVICES, CARD)).metadata
+    assert (IGNORE in back.labels, RETIRED in back.annotations) == (False, False)
+
+
+async def test_drain_names_the_pods_it_waits_for(api, crds, clean_cluster, ask):
+    await node(api, "node-1", "H100:1")
+    await card(api)
+    pods = {f"team-a/train-{number}/u": 10 for number in range(7)}
+    await recorded(api, {"id": CARD, "holders": pods})
+
+    named = "team-a/train-0, team-a/train-1, team-a/train-2, team-a/train-3, team-a/train-4 and 2 more"
+    at_once = ask("drain", CARD, "--wait", "0")
+    assert at_once.out == f"card {CARD}: change written, it waits for pods {named}.\n"
+    late = ask("drain", CARD, "--wait", "0.1")
+    assert (late.code, late.err) == (
+        1,
+        f"croupier: card {CARD} is not done after 0.1 s: it waits for pods {named}\n",
+    )
+    undone = ask("drain", CARD, "--undo", "--wait", "0")
+    assert undone.out == f"card {CARD}: change written, not waiting for it.\n"
+
+
+async def test_drained_and_retired_cards_read_the_same_everywhere(api, crds, clean_cluster, namespace, ask):
+    await node(api, "node-1", "H100:2")
+    drained, retired = await card(api), await card(api, 1)
+    ask("drain", drained, "--wait", "0", "--reason", "swap the fan")
+    ask("retire", retired, "--wait", "0", "--reason", "worn out")
+
+    first, second = ask("cards").out.splitlines()[1:]
+    assert "Drained" in first.split()
+    assert "swap the fan" in first
+    assert "Retired" in second.split()
+    assert "worn out" in second
+    assert "scheduling drained: swap the fan; it takes no new pods" in ask("cards", drained).out
+    data = ask("cards", "-o", "json").data
+    assert data[0]["withheld"] == {"state": "Drained", "reason": "swap the fan"}
+    assert data[1]["ledger"]["withheld"] == {"state": "Retired", "reason": "worn out"}
+
+    (row,) = ask("ledger").out.splitlines()[1:]
+    assert row.split()[:2] == ["node-1", "0/1"], "a retired card is no capacity"
+    assert "1 drained, 1 retired" in row
+    details = ask("ledger", "node-1").out
+    assert "100 % free" not in details
+    assert ", drained: swap the fan" in details
+    assert ", retired: worn out" in details
+    assert ask("ledger", "-o", "json").data[0]["withheld"] == {"Drained": 1, "Retired": 1}
+
+    pod = env.pod(namespace, gpus=1)
+    why = "has no card that takes new pods (1 card is drained: swap the fan; 1 card is retired: worn out)"
+    assert why in ask("what-if", "-f", "-", stdin=yaml.safe_dump(pod)).out
+    await api.create(kinds.PODS.raw, pod)
+    assert why in ask("explain", "pod", f"{namespace}/trainer").out
 
 
 async def test_pools_show_capacity_and_problems(api, crds, clean_cluster, ask):

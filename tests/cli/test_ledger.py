@@ -15,7 +15,7 @@ async def test_lists_all_nodes_and_shows_one(api, crds, clean_cluster, cluster):
 
     overview = [line.split() for line in ask().out.splitlines()]
     assert overview == [
-        ["NODE", "CARDS", "PERCENT", "SLOTS", "SLICES", "HOLDERS", "HELD", "UNHEALTHY", "FINDINGS"],
+        ["NODE", "CARDS", "PERCENT", "SLOTS", "SLICES", "HOLDERS", "HELD", "WITHHELD", "FINDINGS"],
         ["node-1", "1/2", "120/200", "-", "-", "2", "1", "-", "-"],
         ["other-2", "4/4", "400/400", "-", "-", "0", "-", "-", "-"],
     ]

@@ -14,11 +14,13 @@ from croupier.core.model.card import CardGrant, Grant, LedgerCard, MigSlot
 from croupier.core.model.card_request import CardRequest, CardShares, MigDevices
 from croupier.core.model.pod_view import PodView
 from croupier.core.model.refusal import Refusal
+from croupier.core.model.withheld import Withheld
 from croupier.core.placement import placement
 
 NODE = "node-1"
 NOON = datetime(2030, 1, 31, 12, tzinfo=UTC)
 NAMES = ("a", "b", "c", "d", "e")
+DRAINED = Withheld("Drained", "swap the fan")
 
 
 def gpu(index: int) -> str:
@@ -90,8 +92,8 @@ def _devices(index: int) -> st.SearchStrategy[ReportedCard]:
         st.sampled_from([pci(index), pci(index), gpu(index)]),
         st.just(index),
         faulted=st.booleans(),
-        ignored=st.booleans(),
-        withheld=st.sampled_from(["", "", "it is drained"]),
+        unmanaged=st.booleans(),
+        withheld=st.sampled_from([None, None, DRAINED, Withheld("Retired")]),
         cut=st.one_of(st.none(), st.integers(0, 7).map(lambda number: slots[:number])),
     )
 

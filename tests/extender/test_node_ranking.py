@@ -1,6 +1,7 @@
 """The incremental ranking always chooses the same node as a full search."""
 
 import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -15,6 +16,7 @@ from croupier.core.ledger.ledger import HoldTerms, Ledger
 from croupier.core.model.card import Grant
 from croupier.core.model.card_request import CardRequest, CardShares, MigDevices
 from croupier.core.model.refusal import Refusal
+from croupier.core.model.withheld import Withheld
 from croupier.core.placement import placement
 from croupier.core.placement.placement import Strategy
 from croupier.extender.node_ranking import NodeRanking, NoFit
@@ -75,6 +77,17 @@ async def test_a_pod_that_does_not_fit_gets_a_reason_per_node():
             "cpu-only": "the node has no cards in the ledger",
         }
     )
+
+
+async def test_a_pod_that_does_not_fit_for_drained_cards_is_told_why():
+    full = ledger("small", cards=3)
+    fan = Withheld("Drained", "swap the fan")
+    cards = (full.cards[0], *(replace(card, healthy=False, withheld=fan) for card in full.cards[1:]))
+    manager = await in_memory_manager(replace(full, cards=cards))
+
+    choice = node_ranking(manager, ManualClock()).choose(pod_request("p", CardShares(2)), ["small"])
+
+    assert choice == NoFit({"small": "needs 2 free cards but has 1 (2 cards are drained: swap the fan)"})
 
 
 async def test_an_unreadable_request_has_the_same_reason_on_every_node():

@@ -90,7 +90,8 @@ def counted(sheet: LedgerRevision) -> Raw:
             if not slot.get("holder"):
                 slots[slot["profile"]] = slots.get(slot["profile"], 0) + 1
     by_profile = {"slots": slots} if slots else {}
-    return {"cards": len(sheet.cards), "holders": len(sheet.grants), "free": {**free, **by_profile}}
+    in_use = [card for card in sheet.cards.values() if card.get("withheld", {}).get("state") != "Retired"]
+    return {"cards": len(in_use), "holders": len(sheet.grants), "free": {**free, **by_profile}}
 
 
 def _card(name: str, card: Raw) -> Iterator[str]:

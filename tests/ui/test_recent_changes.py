@@ -110,8 +110,8 @@ CHANGES: dict[str, tuple[str, Any, Any, list[str]]] = {
     ),
     "unhealthy": ("cards", card(), card(flags=rows.UNHEALTHY), ["is unhealthy"]),
     "healthy": ("cards", card(flags=rows.UNHEALTHY), card(), ["is healthy again"]),
-    "new partitions": ("cards", card(), card(flags=rows.REPARTITIONING), ["is being repartitioned"]),
-    "partitioned": ("cards", card(flags=rows.REPARTITIONING), card(), ["has its new partitions"]),
+    "new partitions": ("cards", card(), card(flags=rows.REPARTITIONING), ["is being changed"]),
+    "partitioned": ("cards", card(flags=rows.REPARTITIONING), card(), ["is no longer being changed"]),
     "two flags at once": (
         "cards",
         card(flags=rows.DRAINED),

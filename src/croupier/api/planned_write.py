@@ -14,11 +14,12 @@ import msgspec
 from croupier.api import kinds
 from croupier.api.gpu import GPUDevice, GPUPool, card_changes
 from croupier.api.gpu.card_changes import CardChange
-from croupier.api.gpu.device import DRAIN, IGNORE
+from croupier.api.gpu.device import DRAIN, IGNORE, RETIRED
 from croupier.api.gpu.pool import CONFIRMED, UNIT_OF_MODE, PoolAllocation
 from croupier.api.mps import Reservation
 from croupier.core.explanation.card_outcomes import CardsAction
 from croupier.core.model.refusal import Refusal
+from croupier.core.model.withheld import BY_HAND
 from croupier.core.pools.assignment import ASSIGNMENT
 from croupier.kube.client.api_client import Client, DeleteOptions
 from croupier.kube.client.resource import Resource
@@ -67,7 +68,7 @@ def change_of(action: CardsAction, device: GPUDevice) -> CardChange | Refusal:
         case "undrain":
             return card_changes.undo_drain(device)
         case "retire":
-            return card_changes.retire(device)
+            return card_changes.retire(device, action.reason)
         case "unretire":
             return card_changes.undo_retire(device)
 
@@ -94,8 +95,8 @@ def _croupier(action: CardsAction, name: str) -> str:
     match action.verb:
         case "assign":
             words = ["assign", name, action.pool]
-        case "drain":
-            words = ["drain", name, *(["--reason", action.reason] if action.reason else [])]
+        case "drain" | "retire" as verb:
+            words = [verb, name, *(["--reason", action.reason] if action.reason else [])]
         case "undrain":
             words = ["drain", name, "--undo"]
         case "unretire":
@@ -112,14 +113,16 @@ def _kubectl(action: CardsAction, name: str) -> str:
         case "unassign":
             words = ["annotate", "gpudevice", name, f"{ASSIGNMENT}-"]
         case "drain":
-            words = ["annotate", "gpudevice", name, f"{DRAIN}={action.reason or 'by hand'}", "--overwrite"]
+            words = ["annotate", "gpudevice", name, f"{DRAIN}={action.reason or BY_HAND}", "--overwrite"]
         case "undrain":
             words = ["annotate", "gpudevice", name, f"{DRAIN}-"]
         case "retire":
-            body = {"metadata": {"labels": {IGNORE: "true"}, "annotations": {ASSIGNMENT: None}}}
+            annotations = {ASSIGNMENT: None, RETIRED: action.reason or BY_HAND}
+            body = {"metadata": {"labels": {IGNORE: "true"}, "annotations": annotations}}
             words = ["patch", "gpudevice", name, "--type", "merge", "-p", _json(body)]
         case "unretire":
-            words = ["label", "gpudevice", name, f"{IGNORE}-"]
+            body = {"metadata": {"labels": {IGNORE: None}, "annotations": {RETIRED: None}}}
+            words = ["patch", "gpudevice", name, "--type", "merge", "-p", _json(body)]
     return shlex.join(["kubectl", *words])
 
 

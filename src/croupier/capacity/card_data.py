@@ -5,11 +5,13 @@ from typing import Any
 
 import msgspec
 
-from croupier.api.gpu import GPUDevice
+from croupier.api import withheld
+from croupier.api.gpu import GPUDevice, convert_node
 from croupier.api.gpu.device import INDEX_LABEL
 from croupier.capacity import ledger_data
 from croupier.capacity.snapshot import ClusterSnapshot
 from croupier.core.model.card import LedgerCard
+from croupier.core.model.withheld import Withheld
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,14 @@ class CardRow:
     @property
     def pool(self) -> str:
         return self.device.status.pool_ref.name if self.device.status.pool_ref is not None else ""
+
+    @property
+    def withheld(self) -> Withheld | None:
+        """Why the card takes no new pods. The card itself shows a change earlier than the ledger."""
+        own = convert_node.withheld(self.device)
+        if own is not None or self.held is None or self.held.healthy:
+            return own
+        return self.held.withheld
 
     @property
     def index(self) -> str:
@@ -44,5 +54,6 @@ def as_data(row: CardRow) -> dict[str, Any]:
         "card": row.device.metadata.name,
         "index": int(row.index) if row.index.isdigit() else None,
         **msgspec.to_builtins(status),
+        **msgspec.to_builtins({"withheld": withheld.encode(row.withheld)}),
         "ledger": ledger_data.card(row.held) if row.held is not None else None,
     }

@@ -8,7 +8,7 @@ from msgspec import structs
 from croupier.api import convert_affinity, convert_pod, meta
 from croupier.api.core_v1 import Pod
 from croupier.api.gpu import GPUDevice, GPUNodeInventory, GPUPool, convert_node, convert_pool, pool_members
-from croupier.api.gpu.device import DRAIN, IGNORE
+from croupier.api.gpu.device import DRAIN, IGNORE, RETIRED
 from croupier.api.gpu.node import AGENT_SILENT
 from croupier.api.gpu.pool import CONFIRMED, UNIT_OF_MODE, PoolAllocation
 from croupier.capacity import pod_explanation
@@ -17,7 +17,7 @@ from croupier.core.explanation.fleet import Fleet, FleetCard, FleetNode, FleetPo
 from croupier.core.explanation.pod_starts import QueuedPod
 from croupier.core.ledger.ledger import Ledger
 from croupier.core.model.card import LedgerCard
-from croupier.core.pools import assignment
+from croupier.core.pools import assignment, sharing_change
 from croupier.core.pools import capacity as pool_capacity
 from croupier.core.pools.assignment import ASSIGNMENT, MANUAL_APPROVAL, Approval
 from croupier.core.pools.capacity import CountedCard
@@ -81,19 +81,22 @@ def card(device: GPUDevice, inventory: GPUNodeInventory | None) -> FleetCard:
         convert_pool.card(device, obstacle=convert_pool.obstacle(device, inventory)),
         convert_node.device(device),
         retired=device.metadata.labels.get(IGNORE) == "true",
+        retired_for=device.metadata.annotations.get(RETIRED, ""),
         managed=device.status.managed is not False,
         drain=drain,
-        drained_by_pool=drain is not None and drain == pool_members.drain_reason(device.pool_name),
+        drained_by_pool=drain is not None and sharing_change.is_drain_reason(drain),
         blocked=convert_node.withheld(_settled(device)),
         defect=pool_members.defect(device, inventory),
     )
 
 
 def _settled(device: GPUDevice) -> GPUDevice:
-    """The card without drain and with the annotation of its pool."""
-    annotations = {key: value for key, value in device.metadata.annotations.items() if key != DRAIN}
+    """The card as if it were neither drained nor retired, with the annotation of its pool."""
+    meta = device.metadata
+    annotations = {key: value for key, value in meta.annotations.items() if key != DRAIN}
     annotations[ASSIGNMENT] = device.pool_name
-    return structs.replace(device, metadata=structs.replace(device.metadata, annotations=annotations))
+    labels = {key: value for key, value in meta.labels.items() if key != IGNORE}
+    return structs.replace(device, metadata=structs.replace(meta, annotations=annotations, labels=labels))
 
 
 def pool(source: GPUPool) -> FleetPool:

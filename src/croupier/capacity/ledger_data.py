@@ -45,6 +45,7 @@ def card(card: LedgerCard) -> dict[str, Any]:
         "mode": card.mode,
         "pool": card.pool or None,
         "healthy": card.healthy,
+        "withheld": withheld(card),
     }
     if card.mode == "MIG":
         slots = [
@@ -53,6 +54,12 @@ def card(card: LedgerCard) -> dict[str, Any]:
         ]
         return {**data, "slots": slots}
     return {**data, "capacity": card.capacity, "free": card.free, "holders": held}
+
+
+def withheld(card: LedgerCard) -> dict[str, str] | None:
+    """Why the card takes no new pods; None if it does, and if nothing more than `healthy` is known."""
+    why = card.withheld if not card.healthy else None
+    return {"state": why.state, "reason": why.reason} if why is not None else None
 
 
 def _amount(amount: FreeOfTotal) -> dict[str, int]:
@@ -69,7 +76,8 @@ def node_summary(seen: ClusterSnapshot, name: str) -> dict[str, Any]:
         "slices": _amount(sums.slices),
         "holders": sums.holders,
         "held": sums.held,
-        "sick": sums.unhealthy,
+        "sick": sums.withheld.get("Unhealthy", 0),
+        "withheld": dict(sums.withheld),
         "findings": [
             {
                 "class": finding.kind,

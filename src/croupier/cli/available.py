@@ -209,12 +209,14 @@ def _card_lines(index: "ClusterAmounts", names: "Sequence[str]") -> list[str]:
 
 
 def _free_cards(sums: "LedgerSummary") -> str:
-    """`6 of 8 cards`, and how many of them accept no pods."""
+    """`6 of 8 cards`, and how many accept no pods, by the reason. Retired cards are not among the 8."""
+    from croupier.core.ledger import overview
+
     cards = f"{sums.cards.free} of {terminal.plural(sums.cards.total, 'card')}"
-    if not sums.unhealthy:
+    count, words = sum(sums.withheld.values()), overview.withheld_words(sums)
+    if not count:
         return cards
-    verb = "accepts" if sums.unhealthy == 1 else "accept"
-    return f"{cards}; {sums.unhealthy} {verb} no new pods"
+    return f"{cards}; {count} {'accepts' if count == 1 else 'accept'} no new pods: {words}"
 
 
 def _sorted(index: "ClusterAmounts", by: str | None) -> "list[tuple[str, NodeAmounts]]":
@@ -303,7 +305,9 @@ def _cards_data(sums: "LedgerSummary | None") -> dict[str, Any]:
     """The free cards of a node whose cards are in the ledger."""
     if sums is None:
         return {}
-    return {"cards": {"free": sums.cards.free, "total": sums.cards.total, "unhealthy": sums.unhealthy}}
+    unhealthy, withheld = sums.withheld.get("Unhealthy", 0), dict(sums.withheld)
+    amounts_ = {"free": sums.cards.free, "total": sums.cards.total}
+    return {"cards": {**amounts_, "unhealthy": unhealthy, "withheld": withheld}}
 
 
 def _data(numbers: "ResourceAmounts") -> dict[str, str]:

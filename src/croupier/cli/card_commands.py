@@ -29,6 +29,14 @@ CardName = Annotated[
         metavar="CARD", help="The card, by name or as NODE/INDEX.", autocompletion=completion.cards
     ),
 ]
+Reason = Annotated[
+    str,
+    typer.Option(
+        "--reason",
+        metavar="TEXT",
+        help="Reason, shown wherever the card is shown, and to pods that wait for cards.",
+    ),
+]
 Wait = Annotated[
     float, typer.Option("--wait", metavar="SECONDS", help="How long to wait for the change; 0 does not wait.")
 ]
@@ -104,9 +112,7 @@ def unassign(
 def drain(
     name: CardName,
     *,
-    reason: Annotated[
-        str, typer.Option("--reason", metavar="TEXT", help="Reason, shown in the card's status.")
-    ] = "",
+    reason: Reason = "",
     undo: Annotated[bool, typer.Option("--undo", help="Allow new allocations again.")] = False,
     wait: Wait = 30.0,
     dry_run: DryRun = False,
@@ -114,7 +120,7 @@ def drain(
     kubeconfig: cluster.Kubeconfig = None,
     context: cluster.Context = None,
 ) -> None:
-    """Stop new allocations of a card and wait until its pods have ended. No pod is evicted.
+    """Stop new allocations of a card and wait until its pods, which are named, have ended. None is evicted.
 
     \b
     croupier drain node-1/0 --reason "swap the fan"
@@ -130,6 +136,7 @@ def drain(
 def retire(
     name: CardName,
     *,
+    reason: Reason = "",
     undo: Annotated[bool, typer.Option("--undo", help="Use the card again.")] = False,
     wait: Wait = 30.0,
     dry_run: DryRun = False,
@@ -140,14 +147,14 @@ def retire(
     """Take a card out of use permanently: it leaves its pool once it is free and counts as no capacity.
 
     \b
-    croupier retire node-1/0
+    croupier retire node-1/0 --reason "memory errors"
     croupier retire node-1/0 --undo
     croupier retire node-1/0 --dry-run
     """
     from croupier.core.explanation.card_outcomes import CardsAction
 
     run = CommandRun(cluster.ClusterTarget(kubeconfig, context), wait, dry_run, output)
-    _apply(run, name, CardsAction("unretire" if undo else "retire", ()))
+    _apply(run, name, CardsAction("unretire", ()) if undo else CardsAction("retire", (), reason=reason))
 
 
 def _apply(run: CommandRun, name: str, action: "CardsAction") -> None:
@@ -171,7 +178,8 @@ def _apply(run: CommandRun, name: str, action: "CardsAction") -> None:
             return await card_preview.show(api, action, device, run.output)
         await api.patch(kinds.GPU_DEVICES, device.metadata.name, {"metadata": change.patch})
         if run.wait == 0:
-            typer.echo(f"card {device.metadata.name}: change written, not waiting for it.")
+            pods = await _waits_for(api, device, change)
+            typer.echo(f"card {device.metadata.name}: change written, {pods or 'not waiting for it'}.")
             return True
         return await _wait_until_done(api, device.metadata.name, change, run.wait)
 
@@ -193,20 +201,32 @@ async def _wait_until_done(api: "Client", name: str, change: "CardChange", wait:
         if card_changes.is_complete(change, device, pool):
             typer.echo(change.done_message)
             return True
-        elapsed, why = loop.time() - begun, card_changes.pending_reason(device, pool, inventory)
-        if elapsed > wait:
-            typer.echo(
-                f"croupier: card {name} is not done after {wait:g} s: {why}",
-                err=True,
-            )
-            return False
-        if elapsed > PROGRESS_AFTER and not announced:
+        elapsed = loop.time() - begun
+        if elapsed > wait or (elapsed > PROGRESS_AFTER and not announced):
+            pods = await _waits_for(api, device, change)
+            why = pods or card_changes.pending_reason(device, pool, inventory)
+            if elapsed > wait:
+                typer.echo(f"croupier: card {name} is not done after {wait:g} s: {why}", err=True)
+                return False
             announced = True
-            typer.echo(
-                f"Waiting up to {wait:g} s for {change.waiting_for}: {why}",
-                err=True,
-            )
+            typer.echo(f"Waiting up to {wait:g} s for {change.waiting_for}: {why}", err=True)
         await asyncio.sleep(POLL)
+
+
+async def _waits_for(api: "Client", device: "GPUDevice", change: "CardChange") -> str:
+    """`it waits for pods team-a/train-0 and 3 more`; empty if no pod is known to hold the card."""
+    from croupier.capacity import snapshot
+    from croupier.core.ledger import card_occupancy
+    from croupier.kube.client.errors import Forbidden
+
+    if not change.needs_free:
+        return ""
+    try:
+        ledger = (await snapshot.take(api, cluster.now())).ledgers.get(device.status.node_name or "")
+    except Forbidden:
+        return ""  # the condition of the card names them
+    pods = card_occupancy.waits_for(ledger.card(device.card_id) if ledger is not None else None)
+    return f"it {pods}" if pods else ""
 
 
 async def _objects(

@@ -28,13 +28,15 @@ HEADERS = (
     "enforced by",
     "used",
     "health",
+    "scheduling",
+    "reason",
     "idle",
     "strangers",
     "age",
 )
 WIDE = ("age",)
 MAX_FAULT_LENGTH = 60
-"""Characters of a fault message in the table; `croupier cards NAME` prints all of it."""
+"""Characters of a fault message or a reason in the table; `croupier cards NAME` prints all of it."""
 
 State = Annotated[
     str | None,
@@ -152,7 +154,7 @@ def _listing(rows: "list[CardRow]", empty: str) -> listing.Listing:
 
 
 def _cells(row: "CardRow", now: "datetime") -> tuple[str, ...]:
-    status, meta = row.device.status, row.device.metadata
+    status, meta, withheld = row.device.status, row.device.metadata, row.withheld
     return (
         meta.name,
         status.node_name or "",
@@ -165,6 +167,8 @@ def _cells(row: "CardRow", now: "datetime") -> tuple[str, ...]:
         _enforced_by(row.device),
         _used(row.held),
         _health(row.device),
+        withheld.state if withheld is not None else "",
+        _shortened(withheld.reason) if withheld is not None else "",
         tables.age(now - status.idle_since) if status.idle_since is not None else "",
         str(len(status.strangers) or ""),
         tables.age(now - meta.creation_timestamp) if meta.creation_timestamp is not None else "",
@@ -204,8 +208,12 @@ def _health(device: "GPUDevice") -> str:
     fault = meta.condition(device.status.conditions, "Faulted")
     if fault is not None and fault.status == "True":
         text = fault.message or fault.reason
-        return text if len(text) <= MAX_FAULT_LENGTH else f"{text[:MAX_FAULT_LENGTH]}…"
+        return _shortened(text)
     return "ok" if device.status.phase else ""
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= MAX_FAULT_LENGTH else f"{text[:MAX_FAULT_LENGTH]}…"
 
 
 def _details(row: "CardRow") -> list[str]:
@@ -216,6 +224,8 @@ def _details(row: "CardRow") -> list[str]:
         f"  state      {status.state or 'not known yet'} ({status.phase or 'not checked yet'})",
         f"  pool       {row.pool or 'none'}",
     ]
+    if row.withheld is not None:
+        lines.append(f"  scheduling {row.withheld}; it takes no new pods")
     if hardware is not None:
         where = f" at {hardware.pci.address}" if hardware.pci is not None else ""
         lines.append(

@@ -10,7 +10,7 @@ from croupier.cli.terminal import plural
 if TYPE_CHECKING:
     from croupier.capacity.snapshot import ClusterSnapshot
 
-HEADERS = ("node", "cards", "percent", "slots", "slices", "holders", "held", "unhealthy", "findings")
+HEADERS = ("node", "cards", "percent", "slots", "slices", "holders", "held", "withheld", "findings")
 
 
 def ledger(
@@ -73,7 +73,7 @@ def row(seen: "ClusterSnapshot", name: str) -> tuple[str, ...]:
         str(sums.slices),
         str(sums.holders),
         str(sums.held or "-"),
-        str(sums.unhealthy or "-"),
+        overview.withheld_words(sums) or "-",
         str(len(seen.findings.get(name, ())) or "-"),
     )
 

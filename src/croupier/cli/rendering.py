@@ -35,8 +35,8 @@ def card_lines(ledger: "Ledger") -> list[str]:
 
 def _card_line(card: "LedgerCard") -> str:
     pool = f" of pool {card.pool}" if card.pool else ""
-    unhealthy = "" if card.healthy else ", unhealthy"
-    return f"card {card.index:<2} {_bar(card)} {_free(card)}{pool}{unhealthy}{_holders(card)}"
+    withheld = "" if card.healthy else f", {card.withheld or 'not healthy'}"
+    return f"card {card.index:<2} {_bar(card)} {_free(card)}{pool}{withheld}{_holders(card)}"
 
 
 def _bar(card: "LedgerCard") -> str:
@@ -53,7 +53,7 @@ def _free(card: "LedgerCard") -> str:
     if card.mode == "TimeSlice":
         return f"{card.free} of {card.capacity} slices free"
     if card.mode == "Exclusive":
-        return "exclusive, free" if card.free else "exclusive, in use"
+        return "exclusive, in use" if card.holders else "exclusive, free" if card.free else "exclusive"
     return f"{card.free:>3} % free"
 
 

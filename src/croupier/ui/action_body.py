@@ -36,7 +36,7 @@ _FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "unassign": ("cards",),
     "drain": ("cards", "reason"),
     "undrain": ("cards",),
-    "retire": ("cards",),
+    "retire": ("cards", "reason"),
     "unretire": ("cards",),
     "confirm": ("pool",),
     "share": ("pool", "allocation"),

@@ -20,7 +20,7 @@ _FLAG_TEXTS: Final = {
     rows.DRAINED: ("was drained", "is no longer drained"),
     rows.RETIRED: ("was retired", "is no longer retired"),
     rows.UNHEALTHY: ("is unhealthy", "is healthy again"),
-    rows.REPARTITIONING: ("is being repartitioned", "has its new partitions"),
+    rows.REPARTITIONING: ("is being changed", "is no longer being changed"),
 }
 
 
@@ -112,7 +112,7 @@ def _card(name: str, old: Any, new: Any) -> Iterator[Change]:
     elif new[STATE] != old[STATE] and new[STATE] in _STATES:
         yield Change("GPUDevice", name, f"is {_STATES[new[STATE]]}{_because(new)}")
     changed = new[FLAGS] ^ old[FLAGS]
-    if (new[FLAGS] | old[FLAGS]) & (rows.DRAINED | rows.RETIRED):
+    if (new[FLAGS] | old[FLAGS]) & (rows.DRAINED | rows.RETIRED | rows.REPARTITIONING):
         changed &= ~rows.UNHEALTHY  # the ledger takes such a card out by marking it unhealthy
     for flag, (begins, ends) in _FLAG_TEXTS.items():
         if changed & flag:

@@ -13,8 +13,8 @@ import msgspec
 
 from croupier.api import meta
 from croupier.api.core_v1 import Node, Pod
-from croupier.api.gpu import GPUDevice, GPUNodeInventory, GPUPool, convert_pool
-from croupier.api.gpu.device import DRAIN, IGNORE, INDEX_LABEL, OCCUPIED
+from croupier.api.gpu import GPUDevice, GPUNodeInventory, GPUPool, convert_node, convert_pool
+from croupier.api.gpu.device import INDEX_LABEL, OCCUPIED
 from croupier.api.gpu.node import AGENT_SILENT
 from croupier.api.gpu.pool import CONFIRMED, UNIT_OF_MODE, PoolAllocation
 from croupier.api.market_report import MarketReport
@@ -141,16 +141,23 @@ def _flags(seen: NodeObjects, device: GPUDevice | None, held: LedgerCard | None)
         flags |= UNHEALTHY
     if device is None:
         return flags
-    metadata, status = device.metadata, device.status
+    status, drained = device.status, convert_node.drained(device)
     occupied = meta.condition(status.conditions, OCCUPIED)
     found = {
-        DRAINED: DRAIN in metadata.annotations,
-        RETIRED: metadata.labels.get(IGNORE) == "true",
+        DRAINED: drained is not None and drained.state == "Drained",
+        RETIRED: convert_node.retired(device) is not None,
         WITHDRAWN: occupied is not None and occupied.reason == "Withdrawn",
-        REPARTITIONING: status.cut is not None and status.cut.state in _PARTITION_CHANGES,
+        REPARTITIONING: _is_changing(device),
         UNMANAGED: status.managed is False,
     }
     return flags | sum(flag for flag, holds in found.items() if holds)
+
+
+def _is_changing(device: GPUDevice) -> bool:
+    """The agent repartitions the card, or its pool drained it for a change, which is not a person's drain."""
+    cut, drained = device.status.cut, convert_node.drained(device)
+    by_pool = drained is not None and drained.state == "Changing"
+    return by_pool or (cut is not None and cut.state in _PARTITION_CHANGES)
 
 
 def _capacity(device: GPUDevice | None, held: LedgerCard | None) -> int:
@@ -180,9 +187,9 @@ def _slots(held: LedgerCard | None, number: Number) -> tuple[Row, ...]:
 
 
 def reason(device: GPUDevice) -> str:
-    """The reason of a drain or a fault."""
-    if (drained := device.metadata.annotations.get(DRAIN)) is not None:
-        return drained[:MAX_REASON]
+    """The reason of a person, of a change by its pool, or of a fault."""
+    if (withheld := convert_node.retired(device) or convert_node.drained(device)) is not None:
+        return withheld.reason[:MAX_REASON]
     if device.status.state != "Faulted":
         return ""
     fault = meta.condition(device.status.conditions, "Faulted")

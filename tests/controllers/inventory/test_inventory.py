@@ -1,9 +1,10 @@
 """The inventory controller on a real API server: objects follow agent reports, and names are stable."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, get_args
 
 import pytest
+from msgspec import structs
 from prometheus_client import CollectorRegistry
 
 from croupier.api import kinds
@@ -17,11 +18,13 @@ from croupier.api.gpu.device import (
     MIGType,
 )
 from croupier.api.meta import ObjectMeta
+from croupier.api.withheld import WithheldCard
 from croupier.controllers.inventory.desired_status import NodeManagement
 from croupier.controllers.inventory.inventory import InventoryOptions
 from croupier.controllers.inventory.metrics import InventoryMetrics
 from croupier.controllers.shared.agent_liveness import AgentLiveness
 from croupier.core.model import card_name
+from croupier.core.model.withheld import WithheldState
 from croupier.kube.cache.store import Store
 from croupier.kube.client.clock import SystemClock
 from croupier.kube.client.errors import NotFound, Unreachable
@@ -350,6 +353,13 @@ async def test_metrics_follow_the_node(inventory_env):
     assert value("devices_total") == 2
     assert (value("devices_state", state="Unassigned"), value("devices_state", state="Faulted")) == (2, 0)
     assert value("condition", condition="InventoryIncomplete") == 0
+    reasons = get_args(WithheldState)
+    assert [value("devices_withheld", reason=reason) for reason in reasons] == [0, 0, 0, 0]
+    (device, *_) = devices
+    drained = structs.replace(device.status, withheld=WithheldCard(state="Drained", reason="fan"))
+    newer = structs.replace(device.metadata, resource_version="999999999999")
+    devices.put(structs.replace(device, metadata=newer, status=drained))
+    assert [value("devices_withheld", reason=reason) for reason in reasons] == [1, 0, 0, 0]
     for store in (devices, inventories):
         for key in tuple(store.keys()):
             store.remove(key)

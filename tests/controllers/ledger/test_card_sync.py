@@ -80,15 +80,16 @@ async def test_the_inventory_is_used_once_it_exists(world):
     await world.node(gpu=8)
     healthy = await world.device(0)
     faulted = await world.device(1, state="Faulted")
-    ignored = await world.device(2)
+    retired = await world.device(2)
     label = {"metadata": {"labels": {"gpu.deckhouse.io/ignore": "true"}}}
-    await world.api.patch(kinds.GPU_DEVICES, ignored, label)
+    await world.api.patch(kinds.GPU_DEVICES, retired, label)
+    await world.device(3, managed=False)
 
     async with world.works():
-        await world.shows({healthy: (True, 0), faulted: (False, 0)})
+        await world.shows({healthy: (True, 0), faulted: (False, 0), retired: (False, 0)})
         mended = {"status": {"state": "Unassigned"}}
         await world.api.patch(kinds.GPU_DEVICES, faulted, mended, subresource="status")
-        await world.shows({healthy: (True, 0), faulted: (True, 0)})
+        await world.shows({healthy: (True, 0), faulted: (True, 0), retired: (False, 0)})
 
 
 async def test_a_pool_decides_how_its_cards_are_shared(world):

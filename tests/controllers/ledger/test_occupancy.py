@@ -1,12 +1,15 @@
 """The condition Occupied of each card, on a real API server: Withdrawn before a card is changed."""
 
+from collections.abc import Awaitable
 from typing import Any
 
 import pytest
 
 from croupier.api import kinds, meta
+from croupier.api.withheld import WithheldCard
 from croupier.core.model.card import CardGrant
 from croupier.core.model.refusal import Refusal
+from croupier.core.model.withheld import Withheld
 from tests.controllers.conftest import in_the_api_server
 from tests.controllers.ledger_env import NODE, LedgerEnv, card
 from tests.polling import until, until_async
@@ -89,6 +92,92 @@ async def test_a_drained_card_is_withdrawn_once_its_last_holder_is_gone(world):
         await note(world, device, drain=None)
         await says(world, device, "Free")
         assert await claimed(world, device)
+
+
+async def withdrawal(world: LedgerEnv, device: str, state: str) -> tuple[str, str, str] | None:
+    """Status, reason and message of the condition Drained or Retired."""
+    found = await world.api.get(kinds.GPU_DEVICES, device)
+    conditions = {condition.type: condition for condition in found.status.conditions}
+    written = conditions.get(state)
+    return (written.status, written.reason, written.message) if written is not None else None
+
+
+async def tells(world: LedgerEnv, device: str, state: str, expected: tuple[str, str, str] | None) -> None:
+    async def look() -> bool:
+        return await withdrawal(world, device, state) == expected
+
+    try:
+        await until_async(look, f"{state} of {device} to be {expected}", TIMEOUT)
+    except AssertionError as error:
+        raise AssertionError(f"{error}; it is {await withdrawal(world, device, state)}") from None
+
+
+async def closed(world: LedgerEnv, device: str) -> WithheldCard | None:
+    return (await world.api.get(kinds.GPU_DEVICES, device)).status.withheld
+
+
+async def test_a_drained_card_says_why_and_which_pods_it_waits_for(world):
+    await world.node()
+    device = await world.device(0)
+    async with world.works(*ALL):
+        await says(world, device, "Free")
+        await world.runs("train-0", device)
+        await world.plant(world.holder(await world.get("train-0")), device)
+        await note(world, device, drain="swap the fan")
+
+        waits = f"swap the fan; waits for pod {world.namespace}/train-0"
+        await tells(world, device, "Drained", ("False", "WaitingForPods", waits))
+        assert await closed(world, device) == WithheldCard(state="Drained", reason="swap the fan")
+        await world.shows({device: (False, 50)})
+        assert world.ledger().cards[0].withheld == Withheld("Drained", "swap the fan")
+
+        await world.delete("train-0")
+        drained = ("True", "NoPods", "swap the fan; no pod holds the card")
+        await tells(world, device, "Drained", drained)
+        await says(world, device, "Withdrawn")
+
+        await note(world, device, drain=None)
+        await tells(world, device, "Drained", None)
+        await says(world, device, "Free")
+        assert await closed(world, device) is None
+        assert world.ledger().cards[0].withheld is None
+
+
+async def test_a_retired_card_stays_in_the_ledger_with_its_reason(world):
+    """Only a card that is listed can be named in a refusal."""
+    await world.node()
+    device = await world.device(0)
+    async with world.works(*ALL):
+        await says(world, device, "Free")
+        away = {
+            "labels": {"gpu.deckhouse.io/ignore": "true"},
+            "annotations": {"gpu.deckhouse.io/retired": "worn out"},
+        }
+        await world.api.patch(kinds.GPU_DEVICES, device, {"metadata": away})
+
+        await tells(world, device, "Retired", ("True", "NoPods", "worn out; no pod holds the card"))
+        assert await closed(world, device) == WithheldCard(state="Retired", reason="worn out")
+        answer = await world.manager.reserve(f"{world.namespace}/new/9", NODE, 1, 100)
+        assert isinstance(answer, Refusal)
+        assert answer.reason == "has no card that takes new pods (1 card is retired: worn out)"
+
+
+@in_the_api_server
+async def test_a_card_that_its_pool_changes_is_not_drained_by_a_person(world):
+    await world.node()
+    device = await world.device(0)
+    async with world.works(*ALL):
+        await says(world, device, "Free")
+        await note(world, device, drain="pool shared changes how it is shared")
+        await says(world, device, "Withdrawn")
+
+        expected = WithheldCard(state="Changing", reason="pool shared changes how it is shared")
+        await until_async(lambda: _is(closed(world, device), expected), "the reason", TIMEOUT)
+        assert await withdrawal(world, device, "Drained") is None
+
+
+async def _is(found: Awaitable[Any], expected: Any) -> bool:
+    return bool(await found == expected)
 
 
 WAITING = {"enabled": True, "state": "Waiting", "target": "1g.10gb:7"}

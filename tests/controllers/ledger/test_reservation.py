@@ -292,7 +292,7 @@ async def test_an_unhealthy_or_missing_card_does_not_end_a_reservation_at_once(o
         await office.api.delete(kinds.GPU_DEVICES, "node-1-1")
         await office.sync("node-1", node_1_0=False, node_1_1=False)
         await office.becomes(
-            "kept", "Reserved", "the pod waits, because node-1-0 and node-1-1 cannot be used"
+            "kept", "Reserved", "the pod waits, because node-1-0 is not healthy and node-1-1 is not healthy"
         )
 
         await office.card("node-1", 1)

@@ -1,5 +1,6 @@
 """Claims are idempotent; a pod with a Reservation gets exactly the cards of the Reservation."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -11,6 +12,7 @@ from croupier.core.ledger.ledger import HoldTerms, Ledger
 from croupier.core.model.card import CardGrant
 from croupier.core.model.card_request import CardShares, MigDevices, PoolUnits
 from croupier.core.model.refusal import Refusal
+from croupier.core.model.withheld import Withheld
 from tests.core.ledger_builders import (
     BOUND,
     NOON,
@@ -108,6 +110,18 @@ def test_a_reservation_of_an_unhealthy_card_is_refused():
     answer = claim.decide(ledger, CardClaim(POD, (), HoldTerms()), "BinPack")
 
     assert answer == Refusal("Reservation mine holds an unhealthy card for the pod", "card 0 is not healthy")
+
+
+def test_a_reservation_of_a_drained_card_is_refused_with_the_reason():
+    drained = replace(shared(0, healthy=False), withheld=Withheld("Drained", "swap the fan"))
+    ledger = change_layout.apply_report(reserved(), [drained, shared(1)])
+
+    answer = claim.decide(ledger, CardClaim(POD, (), HoldTerms()), "BinPack")
+
+    assert answer == Refusal(
+        "Reservation mine holds a card that takes no new pods for the pod (1 card is drained: swap the fan)",
+        "card 0 is drained: swap the fan",
+    )
 
 
 def test_other_pods_and_the_reservation_itself_take_over_nothing():

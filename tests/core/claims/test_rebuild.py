@@ -14,6 +14,7 @@ from croupier.core.model.card import CardGrant
 from croupier.core.model.card_request import CardShares, MigDevices, PoolUnits
 from croupier.core.model.pod_view import PodView
 from croupier.core.model.sharing import Sharing
+from croupier.core.model.withheld import Withheld
 from tests.core import node_records
 from tests.core.node_records import (
     NODE,
@@ -141,6 +142,17 @@ def test_a_pod_keeps_unhealthy_and_missing_cards():
     assert {card.id: (card.used, card.healthy) for card in held.cards} == {
         pci(0): (50, False),
         pci(9): (50, False),
+    }
+
+
+def test_a_rebuilt_ledger_says_why_a_card_takes_no_new_pods():
+    fan = Withheld("Drained", "swap the fan")
+    drained = NodeCardReport(NODE, devices=(ReportedCard(pci(0), 0, withheld=fan), ReportedCard(pci(1), 1)))
+    held = node_records.rebuilt(pod("a", grant=half_of(pci(0))), report=drained)
+
+    assert {card.id: (card.used, card.withheld) for card in held.cards} == {
+        pci(0): (50, fan),
+        pci(1): (0, None),
     }
 
 

@@ -12,6 +12,7 @@ from croupier.core.claims.rival_hold import RivalHold
 from croupier.core.ledger import ledger as book
 from croupier.core.ledger.ledger import Ledger
 from croupier.core.model.card_request import CardShares
+from croupier.core.model.withheld import Withheld
 from tests.core.reservation_builders import (
     HOLDER,
     POD,
@@ -440,9 +441,17 @@ def test_unhealthy_cards_are_kept_and_named():
     ledger, outcomes, _ = decided(before, inputs(reservation_request(last_status=GRANTED)))
 
     assert ledger == before
-    assert outcomes["mine"].message.endswith(
-        "; the pod waits, because node-1-1 cannot be used now (unhealthy or withheld)"
-    )
+    assert outcomes["mine"].message.endswith("; the pod waits, because node-1-1 is not healthy")
+
+
+def test_drained_cards_are_kept_and_named_with_the_reason():
+    before = with_holder(cards(), POD, terms=held_by())
+    drained = replace(before.cards[1], healthy=False, withheld=Withheld("Drained", "swap the fan"))
+    before = replace(before, cards=(before.cards[0], drained))
+
+    _, outcomes, _ = decided(before, inputs(reservation_request(last_status=GRANTED)))
+
+    assert outcomes["mine"].message.endswith("; the pod waits, because node-1-1 is drained: swap the fan")
 
 
 @pytest.mark.parametrize("ledger", [None, cards(0)], ids=["no ledger", "no cards in the ledger"])

@@ -16,6 +16,7 @@ from croupier.core.ledger.ledger import HoldTerms, Ledger
 from croupier.core.ledger.reported_cards import NodeCardReport, ReportedCard, ReportedPool
 from croupier.core.model.card import CardGrant, Grant, LedgerCard, MigSlot
 from croupier.core.model.sharing import Sharing
+from croupier.core.model.withheld import Withheld
 from croupier.core.pools.assignment import MANUAL_APPROVAL, Approval, AssignableCard, AssignmentPool
 from croupier.core.pools.capacity import Capacity
 from croupier.core.pools.selection import CardFilter, CardSelector, CardTraits
@@ -46,16 +47,17 @@ def card(index: int = 0, *, pool: str = "", assigned: str | None = None, **field
     plain = FleetCard(assignable, ReportedCard(name, index), **fields)
     faulted = bool(plain.defect)
     seen = ReportedCard(
-        name, index, pool, faulted=faulted, ignored=excluded, withheld=plain.withheld, **reported
+        name, index, pool, faulted=faulted, unmanaged=not plain.managed, withheld=plain.withheld, **reported
     )
     return replace(plain, reported=seen)
 
 
 def pool(name: str = "a", sharing: Sharing = WHOLE, *, withheld: str = "", **fields: Any) -> FleetPool:
     """A pool; `fields` are those of its assignment, or booked and closed."""
+    why = Withheld("Changing", withheld) if withheld else None
     own = {field: fields.pop(field) for field in ("booked", "closed") if field in fields}
     rules = AssignmentPool(name, resource=f"gpu.deckhouse.io/{name}", **fields)
-    return FleetPool(rules, ReportedPool(sharing, withheld), UNITS[sharing.mode], **own)
+    return FleetPool(rules, ReportedPool(sharing, why), UNITS[sharing.mode], **own)
 
 
 def only(*indexes: int) -> CardSelector:
@@ -70,7 +72,7 @@ def node(
     listed = list(cards)
     reports = {one.name: one.reported for one in pools}
     opened = {one: ReportedPool(report.sharing) for one, report in reports.items()}
-    usable = [replace(each.reported, withheld="", ignored=False, faulted=False) for each in listed]
+    usable = [replace(each.reported, withheld=None, unmanaged=False, faulted=False) for each in listed]
     ledger = Ledger(name, _ledger_cards(name, usable, opened))
     for holder, grant in held.items():
         given = ledger_ops.give(ledger, holder, grant, HoldTerms(bound=True))
@@ -152,7 +154,7 @@ def _seen(seen: Fleet, card_: FleetCard, ledger: Ledger) -> FleetCard:
     report, entry = card_.reported, ledger.card(card_.id)
     if card_.pool and entry is not None and entry.pool == card_.pool:
         report = fleet.with_sharing(report, seen.pools[card_.pool].reported.sharing)
-    report = replace(report, pool=card_.pool, ignored=card_.excluded, withheld=card_.withheld)
+    report = replace(report, pool=card_.pool, unmanaged=not card_.managed, withheld=card_.withheld)
     return replace(card_, reported=report)
 
 

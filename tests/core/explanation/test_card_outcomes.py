@@ -2,7 +2,8 @@
 
 import pytest
 
-from croupier.core.explanation import card_outcomes
+from croupier.core.explanation import card_outcomes, effects
+from croupier.core.model.withheld import Withheld
 from tests.core.explanation.fleet_worlds import (
     SHARED,
     act,
@@ -49,13 +50,13 @@ UNDRAIN = {
     "a card that its pool drains": (
         world(card(pool="a", drain="pool a changes", drained_by_pool=True)),
         "declined",
-        "is drained by the change of pool a, which drains it again",
+        "is not drained: pool a changes it, and gives it back itself",
     ),
     "a drained card": (world(card(pool="a", drain="fan")), "now", "gets new pods again"),
     "a retired card": (
         world(card(drain="fan", retired=True)),
         "now",
-        "is not drained any more, but gets no pods: it is ignored",
+        "is not drained any more, but gets no pods: it is retired",
     ),
     "a faulted card": (
         world(card(drain="fan", defect="the agent of its node is silent")),
@@ -63,7 +64,7 @@ UNDRAIN = {
         "is not drained any more, but gets no pods: the agent of its node is silent",
     ),
     "a card that is repartitioned": (
-        world(card(drain="fan", blocked="it is being repartitioned")),
+        world(card(drain="fan", blocked=Withheld("Changing", "it is being repartitioned"))),
         "now",
         "is not drained any more, but gets no pods: it is being repartitioned",
     ),
@@ -141,6 +142,29 @@ def test_outcome(seen, action, outcome, sentence):
 def test_a_drain_without_a_reason_is_by_hand():
     assert effect(world(card(drain="by hand")), act("drain")).outcome == "unchanged"
     assert effect(world(card(drain="")), act("drain")).outcome == "now"
+
+
+def test_a_retired_card_can_get_another_reason():
+    retired = world(card(retired=True, retired_for="worn out"))
+
+    assert effect(retired, act("retire", reason="worn out")).outcome == "unchanged"
+    assert effect(retired, act("retire", reason="no spare fan")).sentence == (
+        "is retired already, and gets this reason"
+    )
+
+
+@pytest.mark.parametrize(
+    ("action", "expected"),
+    [
+        (act("drain", reason="fan"), Withheld("Drained", "fan")),
+        (act("retire", reason="fan"), Withheld("Retired", "fan")),
+    ],
+    ids=["drain", "retire"],
+)
+def test_the_ledger_after_the_action_knows_the_reason(action, expected):
+    (ledger,) = effects.preview(world(card()), action).ledgers.values()
+
+    assert ledger.cards[0].withheld == expected
 
 
 def test_the_effect_names_the_ledger_entry_of_a_held_card_only():

@@ -16,6 +16,7 @@ from croupier.core.model.card import CardGrant, LedgerCard, MigSlot
 from croupier.core.model.card_request import CardShares, MigDevices, PoolUnits
 from croupier.core.model.pod_view import PodView
 from croupier.core.model.refusal import Refusal
+from croupier.core.model.withheld import Withheld, WithheldState
 from croupier.core.placement import placement
 from croupier.core.pods.scheduler_filters import CandidateNode, NodeConstraints
 
@@ -228,6 +229,24 @@ def test_explanations_agree_with_placement(seen, want):
         assert smaller.wants != (want,)
 
 
+def test_a_retired_card_will_never_start_a_pod_and_a_drained_one_may():
+    def without_card_0(state: WithheldState) -> Ledger:
+        first, second = node("a", 100, 100).cards
+        return Ledger("a", (replace(first, healthy=False, withheld=Withheld(state, "fan")), second))
+
+    two = pod(CardShares(2))
+    retired = explain.explain(two, NodeConstraints(), world(without_card_0("Retired")))
+    drained = explain.explain(two, NodeConstraints(), world(without_card_0("Drained")))
+
+    assert retired.notes == (
+        "no node has 2 cards, the largest has 1: the pod cannot start even if all cards are free",
+    )
+    assert drained.notes == ()
+    assert drained.sentence == (
+        "0/1 nodes are available: 1 needs 2 free cards but has 1 (1 card is drained: fan)."
+    )
+
+
 def test_a_summary_counts_by_mode():
     cards = (
         LedgerCard("a", 0, holders={"x/y/z": 60}),
@@ -244,4 +263,4 @@ def test_a_summary_counts_by_mode():
         FreeOfTotal(5, 8),
     )
     assert sums.slots == {"1g.10gb": FreeOfTotal(5, 7)}
-    assert (sums.unhealthy, sums.holders, sums.held) == (1, 2, 1)
+    assert (sums.withheld, sums.holders, sums.held) == ({"Unhealthy": 1}, 2, 1)

@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,7 +10,9 @@ from croupier.core.ledger import card_occupancy, ledger, reported_cards, sync_ca
 from croupier.core.ledger.card_occupancy import OccupancyInputs
 from croupier.core.ledger.ledger import HoldTerms, Ledger
 from croupier.core.model.card import CardGrant, LedgerCard, MigSlot
+from croupier.core.model.condition import DesiredCondition
 from croupier.core.model.refusal import Refusal
+from croupier.core.model.withheld import Withheld
 from tests.core import node_records
 from tests.core.node_records import NODE, NOON, pci
 
@@ -46,6 +49,68 @@ def test_a_card_that_is_neither_in_the_ledger_nor_reported_is_withdrawn():
     assert card_occupancy.decide(CARD, OccupancyInputs(named={CARD})) is None, (
         "a pod has it in its allocation"
     )
+
+
+FAN, WORN = Withheld("Drained", "swap the fan"), Withheld("Retired", "worn out")
+FREE_AND_CLOSED = LedgerCard(CARD, 0, healthy=False)
+
+
+def held_by(*pods: str) -> LedgerCard:
+    return LedgerCard(CARD, 0, healthy=False, holders={f"{pod}/u": 10 for pod in pods})
+
+
+WITHDRAWALS = {
+    "nothing was done": (None, held_by("a/b"), "InUse", None),
+    "a fault": (Withheld("Unhealthy", "it is faulted"), held_by("a/b"), "InUse", None),
+    "a change of the pool": (Withheld("Changing", "pool a changes"), FREE_AND_CLOSED, "Withdrawn", None),
+    "drained and held by one pod": (
+        FAN,
+        held_by("team-a/train-0"),
+        "InUse",
+        DesiredCondition("Drained", "False", "WaitingForPods", "swap the fan; waits for pod team-a/train-0"),
+    ),
+    "retired and held by many": (
+        WORN,
+        held_by(*(f"a/{number}" for number in range(7))),
+        "InUse",
+        DesiredCondition(
+            "Retired",
+            "False",
+            "WaitingForPods",
+            "worn out; waits for pods a/0, a/1, a/2, a/3, a/4 and 2 more",
+        ),
+    ),
+    "drained, and the ledger does not know yet": (
+        FAN,
+        WELL,
+        "Free",
+        DesiredCondition("Drained", "False", "Withdrawing", "swap the fan; waits for the ledger"),
+    ),
+    "drained": (
+        FAN,
+        FREE_AND_CLOSED,
+        "Withdrawn",
+        DesiredCondition("Drained", "True", "NoPods", "swap the fan; no pod holds the card"),
+    ),
+    "retired without a reason, and not in the ledger": (
+        Withheld("Retired"),
+        None,
+        "Withdrawn",
+        DesiredCondition("Retired", "True", "NoPods", "no pod holds the card"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("why", "held", "now", "condition"), WITHDRAWALS.values(), ids=WITHDRAWALS)
+def test_the_condition_of_a_card_that_a_person_took_away(why, held, now, condition):
+    assert card_occupancy.withdrawal(why, held, now) == condition
+
+
+def test_the_pods_of_mig_devices_are_waited_for():
+    slots = (MigSlot("1g.10gb-0", "1g.10gb", 0, 1, "b/y/u"), MigSlot("1g.10gb-1", "1g.10gb", 1, 1, "a/x/u"))
+
+    assert card_occupancy.waits_for(LedgerCard(CARD, 0, "MIG", slots=slots)) == "waits for pods a/x, b/y"
+    assert card_occupancy.waits_for(WELL) == card_occupancy.waits_for(None) == ""
 
 
 def test_reserved_until_one_of_its_holders_is_bound():

@@ -10,9 +10,11 @@ from croupier.core.ledger.ledger import HoldTerms, Ledger
 from croupier.core.ledger.reported_cards import NodeCardReport, ReportedCard, ReportedPool
 from croupier.core.model.card import MAX_CARDS, CardGrant, LedgerCard, MigSlot
 from croupier.core.model.sharing import Sharing
+from croupier.core.model.withheld import Withheld, WithheldState
 from tests.core import node_records
-from tests.core.node_records import NODE, gpu, half_of, pci, plugin_report
+from tests.core.node_records import DRAINED, NODE, gpu, half_of, pci, plugin_report
 
+RESTING = Withheld("Changing", "its pool is in Maintenance")
 POOLS = {
     "shared": ReportedPool(Sharing("MPS")),
     "alone": ReportedPool(Sharing("Exclusive")),
@@ -20,6 +22,7 @@ POOLS = {
     "small": ReportedPool(Sharing("MIG", profile="1g.10gb")),
     "mixed": ReportedPool(Sharing("MIG", layout=(("2g.20gb", 2), ("3g.40gb", 1)))),
     "wrong": ReportedPool(Sharing("MIG", layout=(("7g.80gb", 2),))),
+    "resting": ReportedPool(Sharing("MPS"), RESTING),
 }
 A100 = {"1g.10gb": 7, "1g.20gb": 4, "2g.20gb": 3, "3g.40gb": 2, "4g.40gb": 1, "7g.80gb": 1}
 
@@ -36,13 +39,39 @@ def slots(card: LedgerCard) -> list[tuple[str, int, int]]:
     return [(slot.profile, slot.start, slot.size) for slot in card.slots]
 
 
+def closed(state: WithheldState, reason: str, pool: str = "") -> LedgerCard:
+    """Card 0, without new holders."""
+    return LedgerCard(pci(0), 0, pool=pool, healthy=False, withheld=Withheld(state, reason))
+
+
 SHARED = {
     "in no pool: by percent": (device(), LedgerCard(pci(0), 0)),
     "MPS: by percent in the pool": (device(pool="shared"), LedgerCard(pci(0), 0, pool="shared")),
     "exclusive": (device(pool="alone"), LedgerCard(pci(0), 0, "Exclusive", pool="alone")),
     "time-sliced": (device(pool="turns"), LedgerCard(pci(0), 0, "TimeSlice", capacity=4, pool="turns")),
-    "of an unknown pool: unhealthy": (device(pool="?"), LedgerCard(pci(0), 0, pool="?", healthy=False)),
-    "faulted: unhealthy": (device(faulted=True), LedgerCard(pci(0), 0, healthy=False)),
+    "of an unknown pool: unhealthy": (
+        device(pool="?"),
+        closed("Unhealthy", "its pool ? does not exist", pool="?"),
+    ),
+    "faulted: unhealthy": (device(faulted=True), closed("Unhealthy", "it is faulted")),
+    "drained: with the reason": (device(withheld=DRAINED), closed("Drained", "swap the fan")),
+    "retired: listed, so that every reader knows why": (
+        device(withheld=Withheld("Retired", "worn out")),
+        closed("Retired", "worn out"),
+    ),
+    "drained and faulted: a person comes first": (
+        device(withheld=DRAINED, faulted=True),
+        closed("Drained", "swap the fan"),
+    ),
+    "changing and faulted: the fault comes first": (
+        device(withheld=Withheld("Changing", "it is joining pool a"), faulted=True),
+        closed("Unhealthy", "it is faulted"),
+    ),
+    "drained in a closed pool: a person comes first": (
+        device(pool="resting", withheld=DRAINED),
+        closed("Drained", "swap the fan", pool="resting"),
+    ),
+    "in a closed pool": (device(pool="resting"), closed("Changing", RESTING.reason, pool="resting")),
 }
 
 
@@ -95,7 +124,7 @@ TOLD = {
         True,
     ),
     "not whole while it is partitioned": (device(pool="shared", cut=SEVEN), "Percent", 0, False),
-    "unhealthy while it is withheld": (device(cut=SEVEN, withheld="it is drained"), "MIG", 7, False),
+    "unhealthy while it is withheld": (device(cut=SEVEN, withheld=DRAINED), "MIG", 7, False),
     "unhealthy with overlapping devices": (
         device(cut=(*SEVEN, MigSlot("x", "3g.40gb", 5, 4))),
         "MIG",
@@ -117,15 +146,11 @@ TOLD = {
     ),
     "unhealthy while its pool is in maintenance": (device(pool="resting"), "Percent", 0, False),
 }
-CHANGING = {
-    **POOLS,
-    "resting": ReportedPool(Sharing("MPS"), withheld="its pool is in Maintenance"),
-}
 
 
 @pytest.mark.parametrize(("reported", "mode", "slots", "healthy"), TOLD.values(), ids=TOLD)
 def test_the_mode_of_a_card_with_reported_partitioning(reported, mode, slots, healthy):
-    (card,) = reported_cards.from_report(NodeCardReport(NODE, devices=(reported,), pools=CHANGING)).cards
+    (card,) = reported_cards.from_report(NodeCardReport(NODE, devices=(reported,), pools=POOLS)).cards
 
     assert (card.mode, len(card.slots), card.healthy) == (mode, slots, healthy)
 
@@ -160,15 +185,15 @@ def test_with_a_partitioning_plugin_only_the_offered_cards_are_healthy():
 
 def test_a_withheld_card_keeps_its_holders_and_gets_no_new_ones():
     before = held(inventory(device(0)), *half_of(pci(0)))
-    after = sync_cards.sync(before, inventory(device(0, withheld="it is drained")))
+    after = sync_cards.sync(before, inventory(device(0, withheld=DRAINED)))
 
     (card,) = after.cards
     assert (card.healthy, card.used, card.free) == (False, 50, 0)
     assert card.epoch > before.cards[0].epoch
 
 
-def test_an_ignored_card_is_left_out_but_counts_as_inventory():
-    report = NodeCardReport(NODE, devices=(device(ignored=True),), allocatable={"nvidia.com/gpu": 8})
+def test_an_unmanaged_card_is_left_out_but_counts_as_inventory():
+    report = NodeCardReport(NODE, devices=(device(unmanaged=True),), allocatable={"nvidia.com/gpu": 8})
 
     assert reported_cards.from_report(report).cards == ()
 
@@ -209,6 +234,14 @@ def test_too_many_cards_are_reported_as_a_problem():
     assert counted.troubles == (f"node {NODE} reports more than 32 cards; the others are ignored",)
 
 
+def test_a_retired_card_takes_no_place_of_another():
+    worn = Withheld("Retired", "worn out")
+    report = inventory(*(device(index, withheld=worn if index < 2 else None) for index in range(34)))
+
+    assert [card.index for card in reported_cards.from_report(report).cards] == list(range(2, 34))
+    assert [card.index for card in sync_cards.sync(Ledger(NODE), report).cards] == list(range(2, 34))
+
+
 def test_the_cards_of_a_node_with_a_long_name_are_counted():
     node = "n" * 250
     offered = {"nvidia.com/gpu": 2, "nvidia.com/mig-1g.10gb": 9}
@@ -232,6 +265,17 @@ def held(report: NodeCardReport, *parts: CardGrant) -> Ledger:
     given = ledger.give(Ledger(NODE, node_records.cards_of(report)), "ns/a/1", parts, HoldTerms(bound=True))
     assert isinstance(given, Ledger)
     return given
+
+
+def test_another_reason_alone_is_no_new_epoch():
+    """The epoch tells that a decision about the card is outdated; a text decides nothing."""
+    drained = sync_cards.sync(Ledger(NODE), inventory(device(0, withheld=DRAINED)))
+    renamed = sync_cards.sync(drained, inventory(device(0, withheld=Withheld("Drained", "new fan"))))
+    opened = sync_cards.sync(renamed, inventory(device(0)))
+
+    assert renamed.cards[0].withheld == Withheld("Drained", "new fan")
+    assert renamed.cards[0].epoch == drained.cards[0].epoch < opened.cards[0].epoch
+    assert (opened.cards[0].healthy, opened.cards[0].withheld) == (True, None)
 
 
 def test_a_withdrawn_card_is_one_without_holders():
@@ -326,9 +370,10 @@ def test_which_cards_are_present():
     report = inventory(
         device(0),
         device(1, faulted=True),
-        device(2, withheld="it is being drained"),
-        device(3, withheld="it is gone from its node", vanished=True),
-        device(4, ignored=True),
+        device(2, withheld=DRAINED),
+        device(3, withheld=Withheld("Unhealthy", "it is gone from its node"), vanished=True),
+        device(4, unmanaged=True),
+        device(5, withheld=Withheld("Retired", "worn out")),
     )
 
     assert reported_cards.present_cards(report, ()) == {pci(0), pci(1), pci(2)}
@@ -338,7 +383,11 @@ EXPECTED = {
     "reported cards": (inventory(device()), True),
     "cards of a device plugin": (plugin_report(1), True),
     "an inventory without reported cards yet": (NodeCardReport(NODE, expected=True), True),
-    "only ignored cards": (NodeCardReport(NODE, devices=(device(ignored=True),), expected=True), False),
+    "only retired cards, which the ledger lists": (
+        inventory(device(withheld=Withheld("Retired", "worn out"))),
+        True,
+    ),
+    "only unmanaged cards": (NodeCardReport(NODE, devices=(device(unmanaged=True),), expected=True), False),
     "a deleted node": (NodeCardReport(NODE, present=False, expected=True), False),
     "nothing": (NodeCardReport(NODE), False),
 }

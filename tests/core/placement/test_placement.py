@@ -1,11 +1,14 @@
 """Placement strategies in named cases: which card, which node, and the refusal if nothing fits."""
 
+from dataclasses import replace
+
 import pytest
 
 from croupier.core.ledger.ledger import Ledger
 from croupier.core.model.card import LedgerCard
 from croupier.core.model.card_request import CardShares, MigDevices, PoolUnits
 from croupier.core.model.refusal import Refusal
+from croupier.core.model.withheld import Withheld
 from croupier.core.placement import placement
 from tests.core.ledger_builders import STRATEGIES, exclusive, indexes, mig, node, shared, time_sliced
 
@@ -246,6 +249,14 @@ def test_selected_node(strategy, worlds, want, best):
     assert len(set(ranks)) == len(ranks)
 
 
+def drained(index: int) -> LedgerCard:
+    return replace(shared(index, healthy=False), withheld=Withheld("Drained", "swap the fan"))
+
+
+def retired(index: int) -> LedgerCard:
+    return replace(shared(index, healthy=False), withheld=Withheld("Retired", "worn out"))
+
+
 REFUSALS = {
     "no cards": ([], CardShares(1), "has no cards", ""),
     "none outside pools": ([shared(0, pool="red")], CardShares(1), "has no card outside pools", ""),
@@ -255,6 +266,24 @@ REFUSALS = {
         CardShares(1),
         "has no healthy card",
         "card 0 is not healthy",
+    ),
+    "only drained cards": (
+        [drained(0), drained(1)],
+        CardShares(1),
+        "has no card that takes new pods (2 cards are drained: swap the fan)",
+        "card 0 is drained: swap the fan, card 1 is drained: swap the fan",
+    ),
+    "a drained and a retired card": (
+        [drained(0), retired(1), shared(2)],
+        CardShares(3),
+        "needs 3 free cards but has 1 (1 card is drained: swap the fan; 1 card is retired: worn out)",
+        "card 0 is drained: swap the fan, card 1 is retired: worn out",
+    ),
+    "a faulted card is named in the detail only": (
+        [replace(shared(0, healthy=False), withheld=Withheld("Unhealthy", "it is faulted")), shared(1, 1)],
+        CardShares(1),
+        "needs 1 free card but has 0",
+        "card 0 is not healthy: it is faulted, card 1 is short by 1 %",
     ),
     "no such profile": ([mig(0, "large")], MigDevices("1g.10gb", 1), "has no MIG 1g.10gb", ""),
     "no MIG card": ([shared(0)], MigDevices("1g.10gb", 1), "has no MIG 1g.10gb", ""),

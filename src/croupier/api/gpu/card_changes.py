@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from croupier.api import meta
-from croupier.api.gpu.device import DRAIN, IGNORE, OCCUPIED, GPUDevice
+from croupier.api.gpu.device import DRAIN, IGNORE, OCCUPIED, RETIRED, WITHDRAWALS, GPUDevice
 from croupier.api.gpu.node import GPUNodeInventory
 from croupier.api.gpu.pool import GPUPool
 from croupier.core.model.refusal import Refusal
+from croupier.core.model.withheld import BY_HAND
 from croupier.core.pools.assignment import ASSIGNMENT
 
 
@@ -28,6 +29,8 @@ class CardChange:
     """Printed on completion."""
     counted_in: str = ""
     """The pool whose status must list the card as well."""
+    needs_free: bool = False
+    """The change waits until no pod holds the card."""
 
 
 def assign(device: GPUDevice, pool: str) -> CardChange | Refusal:
@@ -52,15 +55,17 @@ def unassign(device: GPUDevice) -> CardChange:
         lambda card: not pool_of(card) and card.status.state in ("Unassigned", "Faulted"),
         f"card {device.metadata.name} to leave its pool",
         f"card {device.metadata.name} is not assigned to a pool.",
+        needs_free=True,
     )
 
 
 def drain(device: GPUDevice, reason: str) -> CardChange:
     return CardChange(
-        {"annotations": {DRAIN: reason or "by hand"}},
+        {"annotations": {DRAIN: reason or BY_HAND}},
         is_withdrawn,
         f"the pods that hold card {device.metadata.name}",
         f"card {device.metadata.name} is drained: no pod holds it, and it is not allocated.",
+        needs_free=True,
     )
 
 
@@ -73,18 +78,19 @@ def undo_drain(device: GPUDevice) -> CardChange:
     )
 
 
-def retire(device: GPUDevice) -> CardChange:
+def retire(device: GPUDevice, reason: str) -> CardChange:
     return CardChange(
-        {"labels": {IGNORE: "true"}, "annotations": {ASSIGNMENT: None}},
+        {"labels": {IGNORE: "true"}, "annotations": {ASSIGNMENT: None, RETIRED: reason or BY_HAND}},
         lambda card: not pool_of(card) and meta.is_true(card.status.conditions, "Ignored"),
         f"card {device.metadata.name} to leave its pool",
         f"card {device.metadata.name} is retired; remove the label {IGNORE} to use it again.",
+        needs_free=True,
     )
 
 
 def undo_retire(device: GPUDevice) -> CardChange:
     return CardChange(
-        {"labels": {IGNORE: None}},
+        {"labels": {IGNORE: None}, "annotations": {RETIRED: None}},
         lambda card: (
             IGNORE not in card.metadata.labels and not meta.is_true(card.status.conditions, "Ignored")
         ),
@@ -118,6 +124,9 @@ def is_in_pool_status(device: GPUDevice, pool: GPUPool | None) -> bool:
 
 def pending_reason(device: GPUDevice, pool: GPUPool | None, inventory: GPUNodeInventory | None) -> str:
     """Why a change is not complete, from the conditions of the card, its pool and its node."""
+    waiting = (meta.condition(device.status.conditions, kind) for kind in WITHDRAWALS)
+    if (withdrawal := next(filter(None, waiting), None)) is not None and withdrawal.status != "True":
+        return withdrawal.message
     occupied = meta.condition(device.status.conditions, OCCUPIED)
     if occupied is not None and occupied.status == "True":
         return occupied.message or f"a pod holds it ({occupied.reason})"

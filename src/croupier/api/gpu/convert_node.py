@@ -5,7 +5,15 @@ from typing import Final
 
 from croupier.api.core_v1 import Node
 from croupier.api.gpu import convert_pool
-from croupier.api.gpu.device import DRAIN, IGNORE, INDEX_LABEL, VANISHED, DevicePartitioning, GPUDevice
+from croupier.api.gpu.device import (
+    DRAIN,
+    IGNORE,
+    INDEX_LABEL,
+    RETIRED,
+    VANISHED,
+    DevicePartitioning,
+    GPUDevice,
+)
 from croupier.api.gpu.node import AGENT_SILENT, GPUNodeInventory
 from croupier.api.gpu.pool import GPUPool
 from croupier.api.meta import is_true
@@ -13,7 +21,9 @@ from croupier.core import quantity
 from croupier.core.cards import features
 from croupier.core.ledger.reported_cards import NodeCardReport, ReportedCard, ReportedPool
 from croupier.core.model.card import MigSlot
+from croupier.core.model.withheld import Withheld, by_person
 from croupier.core.pods import request_parser
+from croupier.core.pools import sharing_change
 from croupier.core.pools.assignment import ASSIGNMENT
 from croupier.core.pools.sharing_change import MAINTENANCE, MISCONFIGURED
 
@@ -21,11 +31,16 @@ PER_CARD: Final = "PerCard"
 """The reason of the condition Maintenance during a rollout card by card: the other cards stay usable."""
 
 _REPARTITIONING: Final = {
-    "Waiting": "it is waiting to be repartitioned",
-    "Changing": "it is being repartitioned",
-    "Failed": "its repartitioning failed",
-    "Drifted": "its MIG partitions were changed from outside",
+    "Waiting": Withheld("Changing", "it is waiting to be repartitioned"),
+    "Changing": Withheld("Changing", "it is being repartitioned"),
+    "Failed": Withheld("Unhealthy", "its repartitioning failed"),
+    "Drifted": Withheld("Unhealthy", "its MIG partitions were changed from outside"),
 }
+_VANISHED: Final = Withheld("Unhealthy", "it is gone from its node")
+_NO_DEVICES: Final = Withheld("Unhealthy", "its MIG mode is enabled and it has no MIG devices")
+_UNENFORCED: Final = Withheld("Unhealthy", "its shares cannot be enforced now")
+_MAINTENANCE: Final = Withheld("Changing", "its pool is in Maintenance")
+_MISCONFIGURED: Final = Withheld("Unhealthy", "its pool is misconfigured")
 
 
 def node_report(
@@ -68,7 +83,7 @@ def device(source: GPUDevice) -> ReportedCard:
         index=int(index) if index.isascii() and index.isdigit() else None,
         pool=source.pool_name,
         faulted=status.state == "Faulted",
-        ignored=labels.get(IGNORE) == "true" or status.managed is False,
+        unmanaged=status.managed is False,
         withheld=withheld(source),
         vanished=is_true(status.conditions, VANISHED),
         fits={mig_type.name: mig_type.count for mig_type in mig.types} if mig is not None else {},
@@ -77,28 +92,46 @@ def device(source: GPUDevice) -> ReportedCard:
     )
 
 
-def withheld(device: GPUDevice) -> str:
-    """Why nothing on the card is allocated now, as a clause with subject. Empty if it can be allocated."""
-    annotations, cut = device.metadata.annotations, device.status.cut
+def withheld(device: GPUDevice) -> Withheld | None:
+    """Why nothing on the card is allocated now, apart from faults. None if it can be allocated."""
     if is_true(device.status.conditions, VANISHED):
-        return "it is gone from its node"
-    if DRAIN in annotations:
-        return "it is being drained"
+        return _VANISHED
+    if by_person := retired(device) or drained(device):
+        return by_person
+    cut = device.status.cut
     if cut is not None and cut.state in _REPARTITIONING:
         return _REPARTITIONING[cut.state]
     if cut is not None and cut.enabled and not cut.slots:
-        return "its MIG mode is enabled and it has no MIG devices"
-    serves, assigned = device.pool_name, annotations.get(ASSIGNMENT, "")
+        return _NO_DEVICES
+    serves, assigned = device.pool_name, device.metadata.annotations.get(ASSIGNMENT, "")
     if assigned == serves:
         return _unenforced(device)
-    return f"it is leaving pool {serves}" if serves else f"it is joining pool {assigned}"
+    return Withheld(
+        "Changing", f"it is leaving pool {serves}" if serves else f"it is joining pool {assigned}"
+    )
 
 
-def _unenforced(device: GPUDevice) -> str:
+def retired(device: GPUDevice) -> Withheld | None:
+    if device.metadata.labels.get(IGNORE) != "true":
+        return None
+    return by_person("Retired", device.metadata.annotations.get(RETIRED, ""))
+
+
+def drained(device: GPUDevice) -> Withheld | None:
+    """A pool that changes its cards one by one drains them with the same annotation, and lifts it itself."""
+    reason = device.metadata.annotations.get(DRAIN)
+    if reason is None:
+        return None
+    if sharing_change.is_drain_reason(reason):
+        return Withheld("Changing", reason)
+    return by_person("Drained", reason)
+
+
+def _unenforced(device: GPUDevice) -> Withheld | None:
     """A card without a pool can be used as a whole, so there only the node's agent withholds shares."""
     state = device.status.enforcement
     withheld = device.pool_name and state is not None and not state.ready
-    return "its shares cannot be enforced now" if withheld else ""
+    return _UNENFORCED if withheld else None
 
 
 def _slots(cut: DevicePartitioning) -> tuple[MigSlot, ...]:
@@ -113,15 +146,15 @@ def pool(source: GPUPool) -> ReportedPool:
     )
 
 
-def _pool_withheld(pool: GPUPool) -> str:
+def _pool_withheld(pool: GPUPool) -> Withheld | None:
     for condition in pool.status.conditions:
         if condition.status != "True":
             continue
         if condition.type == MAINTENANCE and condition.reason != PER_CARD:
-            return "its pool is in Maintenance"
+            return _MAINTENANCE
         if condition.type == MISCONFIGURED:
-            return "its pool is misconfigured"
-    return ""
+            return _MISCONFIGURED
+    return None
 
 
 def allocatable_gpus(node: Node) -> dict[str, int]:

@@ -7,6 +7,7 @@ from msgspec import Meta, field
 
 from croupier.api.meta import Conditions, MIGProfile, NodeName, ObjectMeta, ObservedGeneration
 from croupier.api.wire import ATOMIC_MAP, INT32, INT64, Rule, Wire, cel_map, matches, rule
+from croupier.api.withheld import WithheldCard
 from croupier.core.cards.features import MigStrategy
 from croupier.core.cards.lifecycle import STATES, CardPhase, CardState
 from croupier.core.model.enforcement import Enforcer
@@ -17,12 +18,16 @@ NODE_LABEL: Final = "gpu.deckhouse.io/node"
 INDEX_LABEL: Final = "gpu.deckhouse.io/device-index"
 DRAIN: Final = "gpu.deckhouse.io/drain"
 """The annotation that keeps new holders off a card. Its value is the reason."""
+RETIRED: Final = "gpu.deckhouse.io/retired"
+"""The annotation with a person's reason to retire the card. The label IGNORE takes it out of use."""
 IDLE_MARK: Final = "gpu.deckhouse.io/idle"
 """The annotation that records what was done about an idle card, and since when it was idle."""
 OCCUPIED: Final = "Occupied"
 """The condition that says whether the ledger records holders of the card. Its reason is one of OCCUPANCY."""
 OCCUPIED_REASONS: Final = ("Free", "Withdrawn", "Reserved", "InUse")
 """Withdrawn: the card has no holders, and the ledger allocates nothing on it."""
+WITHDRAWALS: Final = ("Drained", "Retired")
+"""The conditions of a card that a person drained or retired: False while pods hold it, then True."""
 VANISHED: Final = "Vanished"
 """The condition of a card that has left the PCI bus. Its GPUDevice is deleted once it has no holders."""
 
@@ -283,8 +288,11 @@ class GPUDeviceStatus(Wire, frozen=True, kw_only=True):
     """What enforces shares of the card. Unset if the card is not shared or the agent does not report it."""
     observed_generation: ObservedGeneration | None = None
     """The metadata.generation that state and pool were decided from. Each condition has its own."""
+    withheld: Annotated[WithheldCard, ATOMIC_MAP] | None = None
+    """Why the card takes no new pods. Unset if it does."""
     conditions: Conditions = ()
-    """Conditions of the card: ReadyForPooling, ManagedDisabled, Ignored, Faulted, Occupied, Vanished."""
+    """Conditions of the card: ReadyForPooling, ManagedDisabled, Ignored, Faulted, Occupied, Drained, Retired,
+    Vanished. Drained and Retired become True when no pod holds the card any more."""
 
 
 class GPUDeviceSpec(Wire, frozen=True, kw_only=True):

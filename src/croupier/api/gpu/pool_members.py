@@ -2,11 +2,13 @@
 
 from croupier.api import meta
 from croupier.api.gpu import convert_node, convert_pool
-from croupier.api.gpu.device import DRAIN, IGNORE, OCCUPIED, VANISHED, GPUDevice
+from croupier.api.gpu.device import DRAIN, OCCUPIED, VANISHED, GPUDevice
 from croupier.api.gpu.node import AGENT_SILENT, GPUNodeInventory
 from croupier.core.model.card import LedgerCard
 from croupier.core.model.sharing import Sharing
+from croupier.core.model.withheld import NOT_MANAGED
 from croupier.core.pools import capacity as pool_capacity
+from croupier.core.pools import sharing_change
 from croupier.core.pools.capacity import CountedCard
 from croupier.core.pools.sharing_change import PoolMember
 
@@ -15,8 +17,10 @@ def trouble(device: GPUDevice, inventory: GPUNodeInventory | None) -> str:
     """Why the card is unavailable; empty if it is available."""
     if why := defect(device, inventory):
         return why
-    ignored = device.metadata.labels.get(IGNORE) == "true" or device.status.managed is False
-    return "it is ignored" if ignored else ""
+    if device.status.managed is False:
+        return NOT_MANAGED
+    retired = convert_node.retired(device)
+    return retired.sentence if retired is not None else ""
 
 
 def defect(device: GPUDevice, inventory: GPUNodeInventory | None) -> str:
@@ -30,11 +34,6 @@ def defect(device: GPUDevice, inventory: GPUNodeInventory | None) -> str:
         health = status.health
         return health.last_error if health is not None and health.last_error else "it is faulted"
     return ""
-
-
-def drain_reason(pool: str) -> str:
-    """The value of the drain annotation during a change of the pool; other values are from users and stay."""
-    return f"pool {pool} changes how it is shared"
 
 
 def member(
@@ -55,7 +54,7 @@ def member(
         occupancy=occupied.reason if occupied is not None else "",
         cut=convert_pool.partitioning(device),
         fits=convert_pool.mig_capacity(device),
-        drained=device.metadata.annotations.get(DRAIN) == drain_reason(pool),
+        drained=device.metadata.annotations.get(DRAIN) == sharing_change.drain_reason(pool),
         unavailable=bool(trouble(device, inventory)),
         holdings=tuple(pool_capacity.holdings(held)) if held is not None else (),
     )

@@ -23,6 +23,7 @@ from croupier.api.meta import (
 )
 from croupier.api.mps.reservation import CardID, Percent
 from croupier.api.wire import ATOMIC_MAP, INT32, INT64, Rule, Wire, cel_rules, cel_string, rule, schema
+from croupier.api.withheld import WithheldCard
 from croupier.core.ledger.finding import FindingKind
 from croupier.core.model.card import CardMode
 
@@ -118,6 +119,8 @@ class CardEntry(Wire, frozen=True, kw_only=True):
     """A counter that grows with every change of mode or health, so that outdated decisions are detected."""
     healthy: bool = True
     """Whether new holders may be added. Existing holders keep their shares."""
+    withheld: Annotated[WithheldCard, ATOMIC_MAP] | None = None
+    """Why no new holders may be added. Unset if the card is healthy."""
     pool: Annotated[str, Meta(max_length=63)] = ""
     """The GPUPool that the card belongs to. Unset if it belongs to none."""
     capacity_percent: Percent | None = None
@@ -154,7 +157,7 @@ class CapacitySummary(Wire, frozen=True, kw_only=True):
     """What the cards and holders of the spec amount to. It is for people; no decision is based on it."""
 
     cards: Count
-    """The number of cards of the node."""
+    """The number of cards of the node, without retired ones."""
     holders: Count
     """The number of pods and Reservations that hold shares of the cards."""
     free: FreeCapacity = FreeCapacity()

@@ -7,6 +7,7 @@ decoding an encoded ledger gives an equal ledger. The summary of the wire form i
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
+from croupier.api import withheld
 from croupier.api.mps import ledger as wire
 from croupier.api.mps import ledger_summary
 from croupier.api.mps.ledger import NEVER, NodeReservationSpec, NodeReservationStatus
@@ -81,6 +82,7 @@ def _decode_card(card: wire.CardEntry) -> LedgerCard:
         tuple(MigSlot(s.id, s.profile, s.start, s.size, s.holder) for s in card.slots or ()),
         card.holders,
         card.min_percent or 1,
+        withheld.decode(card.withheld),
     )
 
 
@@ -91,6 +93,7 @@ def _encode_card(card: LedgerCard) -> wire.CardEntry:
         mode=card.mode,
         epoch=card.epoch,
         healthy=card.healthy,
+        withheld=withheld.encode(card.withheld),
         pool=card.pool,
         capacity_percent=card.capacity if card.mode == "Percent" else None,
         min_percent=card.smallest if card.smallest > 1 else None,

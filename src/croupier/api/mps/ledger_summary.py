@@ -18,7 +18,11 @@ def is_current(spec: NodeReservationSpec, ledger: Ledger) -> bool:
 
 
 def summary(ledger: Ledger) -> CapacitySummary:
-    return CapacitySummary(cards=len(ledger.cards), holders=len(ledger.holders()), free=_free(ledger.cards))
+    return CapacitySummary(
+        cards=sum(not card.is_retired for card in ledger.cards),
+        holders=len(ledger.holders()),
+        free=_free(ledger.cards),
+    )
 
 
 def _free(cards: Iterable[LedgerCard]) -> FreeCapacity:

@@ -13,7 +13,15 @@ from msgspec.structs import replace
 from croupier.api.core_v1 import Node
 from croupier.api.gpu import GPUDevice, GPUNodeInventory
 from croupier.api.gpu import convert_inventory as cards
-from croupier.api.gpu.device import DRAIN, IDLE_MARK, INDEX_LABEL, NODE_LABEL, VANISHED, GPUDeviceStatus
+from croupier.api.gpu.device import (
+    DRAIN,
+    IDLE_MARK,
+    INDEX_LABEL,
+    NODE_LABEL,
+    RETIRED,
+    VANISHED,
+    GPUDeviceStatus,
+)
 from croupier.api.gpu.node import AGENT_SILENT, INCOMPLETE, MANAGED_DISABLED, Driver, GPUNodeInventoryStatus
 from croupier.api.meta import ObjectMeta, OwnerReference
 from croupier.controllers.inventory.inventory_snapshot import InventorySnapshot
@@ -27,6 +35,8 @@ from croupier.core.pools.assignment import ASSIGNMENT
 
 CONDITIONS: Final = frozenset({INCOMPLETE, MANAGED_DISABLED, AGENT_SILENT})
 """The owned condition types of a GPUNodeInventory."""
+_INHERITED: Final = (ASSIGNMENT, DRAIN, RETIRED, IDLE_MARK)
+"""The annotations of a card that a new record of the same card keeps."""
 _MAX_MESSAGE: Final = 4096
 _VANISHED_CONDITION: Final = DesiredCondition(
     VANISHED, "True", "NotOnTheBus", "the card is gone from its node"
@@ -176,7 +186,7 @@ def inherited(replaced: GPUDevice | None, own: ObjectMeta) -> ObjectMeta:
     if replaced is None:
         return own
     old = replaced.metadata
-    kept = {key: value for key, value in old.annotations.items() if key in (ASSIGNMENT, DRAIN, IDLE_MARK)}
+    kept = {key: value for key, value in old.annotations.items() if key in _INHERITED}
     return replace(own, labels={**old.labels, **own.labels}, annotations=kept)
 
 

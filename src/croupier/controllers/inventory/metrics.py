@@ -4,7 +4,7 @@ So the series of a deleted node disappear with it.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import get_args
 
 from prometheus_client import CollectorRegistry
@@ -12,11 +12,12 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 
 from croupier.api.gpu import GPUDevice, GPUNodeInventory
 from croupier.core.cards.lifecycle import CardState
+from croupier.core.model.withheld import WithheldState
 from croupier.kube.cache.store import Store
 
 
 class InventoryMetrics:
-    """`gpu_inventory_devices_total`, `gpu_inventory_devices_state` and `gpu_inventory_condition`."""
+    """`gpu_inventory_devices_{total,state,withheld}` and `gpu_inventory_condition`."""
 
     def __init__(
         self, registry: CollectorRegistry, devices: Store[GPUDevice], inventories: Store[GPUNodeInventory]
@@ -40,7 +41,24 @@ class InventoryMetrics:
                 by_state.add_metric([node, state], counts[node, state])
         yield total
         yield by_state
+        yield self._withheld(nodes - {""})
         yield self._conditions()
+
+    def _withheld(self, nodes: Iterable[str]) -> Metric:
+        withheld = GaugeMetricFamily(
+            "gpu_inventory_devices_withheld",
+            "Cards of the node that take no new pods, by the reason: Drained, Retired, Changing or Unhealthy",
+            labels=["node", "reason"],
+        )
+        counts = Counter(
+            (device.status.node_name or "", device.status.withheld.state)
+            for device in self._devices
+            if device.status.withheld is not None
+        )
+        for node in sorted(nodes):
+            for reason in get_args(WithheldState):
+                withheld.add_metric([node, reason], counts[node, reason])
+        return withheld
 
     def _conditions(self) -> Metric:
         condition = GaugeMetricFamily(

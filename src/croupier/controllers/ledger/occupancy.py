@@ -4,6 +4,9 @@ The components that change cards wait for the reason Withdrawn. So Withdrawn, an
 without rate limit, but Withdrawn only after it has been stable for a moment, because a ledger write in
 flight could still contradict it. All other reasons are informative and rate limited, so that they do not
 delay the placement of hundreds of pods.
+
+Writes also why the card takes no new pods: what a person did at once and as a condition that names the pods
+that are waited for, everything else like an informative reason.
 """
 
 import asyncio
@@ -11,9 +14,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from croupier.api import meta
+from croupier.api import meta, withheld
 from croupier.api.gpu import GPUDevice
-from croupier.api.gpu.device import OCCUPIED, GPUDeviceStatus
+from croupier.api.gpu.device import OCCUPIED, WITHDRAWALS, GPUDeviceStatus
 from croupier.api.kinds import GPU_DEVICES
 from croupier.capacity import index_keys
 from croupier.capacity.cluster_view import ClusterView
@@ -23,6 +26,7 @@ from croupier.core.cards import lifecycle
 from croupier.core.ledger import card_occupancy, reported_cards, sync_cards
 from croupier.core.ledger.card_occupancy import CardOccupancy, OccupancyInputs
 from croupier.core.model.condition import DesiredCondition
+from croupier.core.model.withheld import Withheld
 from croupier.kube.client import concurrency
 from croupier.kube.client.api_client import Client
 from croupier.kube.client.clock import Clock, SystemClock
@@ -85,6 +89,8 @@ class OccupancyController:
         self._bucket = TokenBucket(self._settings.rate)
         self._since: dict[str, tuple[CardOccupancy, float]] = {}
         """By card: the reason to write, and since when."""
+        self._withheld_since: dict[str, tuple[Withheld | None, float]] = {}
+        """By card: why it takes no pods, which is not written yet, and since when."""
         self.controller: Controller[str] = Controller(
             NAME, self.reconcile, self._settings.options, metrics=self._settings.metrics
         )
@@ -98,6 +104,7 @@ class OccupancyController:
 
     async def run(self, stop: asyncio.Event, leader_check: LeaderCheck = ALWAYS_LEADER) -> None:
         self._since.clear()
+        self._withheld_since.clear()
         unsubscribe = self._manager.subscribe(lambda node: self.controller.add(node, within=DEBOUNCE))
         try:
             await self.controller.run(stop, leader_check)
@@ -108,18 +115,36 @@ class OccupancyController:
         devices = self._view.devices_of(node)
         scene = self._scene(node) if devices else OccupancyInputs()
         later: list[float] = []
-        due: list[tuple[GPUDevice, DesiredCondition]] = []
+        due: list[tuple[GPUDevice, GPUDeviceStatus]] = []
         for device in devices:
-            reason = card_occupancy.decide(device.metadata.name, scene)
-            wait = self._wait(device, reason)
-            if wait is None or reason is None:
-                continue
+            status, wait = self._status(device, scene)
             if wait > 0:
                 later.append(wait)
-                continue
-            due.append((device, _CONDITIONS[reason]))
-        await concurrency.gather_limited(self._write(node, device, condition) for device, condition in due)
+            if status is not None:
+                due.append((device, status))
+        await concurrency.gather_limited(self._write(node, device, status) for device, status in due)
         return Result(requeue_after=min(later) + MARGIN) if later else DONE
+
+    def _status(self, device: GPUDevice, scene: OccupancyInputs) -> tuple[GPUDeviceStatus | None, float]:
+        """The status to write now, if any, and after how many seconds to look again."""
+        name, old = device.metadata.name, device.status
+        occupancy, listed = card_occupancy.decide(name, scene), scene.reported.get(name)
+        why = listed.withheld if listed is not None else None
+        held = scene.held.card(name) if scene.held is not None else None
+        waits = (self._wait(device, occupancy), self._withheld_wait(device, why))
+        withdrawal = card_occupancy.withdrawal(why, held, occupancy)
+        judged = [_CONDITIONS[occupancy]] if occupancy is not None and waits[0] == 0 else []
+        owned = conditions.merge(
+            [*judged, *([withdrawal] if withdrawal is not None else [])],
+            device,
+            self._settings.clock.now(),
+        )
+        kept = () if judged else conditions.select((OCCUPIED,), old.conditions)
+        sorted_ = tuple(sorted((*kept, *owned), key=lambda condition: condition.type))
+        status = GPUDeviceStatus(withheld=withheld.encode(why), conditions=sorted_)
+        later = min((wait for wait in waits if wait), default=0.0)
+        changed = status.conditions != conditions.select((OCCUPIED, *WITHDRAWALS), old.conditions)
+        return (status if changed or waits[1] == 0 else None), later
 
     def _scene(self, node: str) -> OccupancyInputs:
         held, report = self._manager.ledger(node), self._view.report(node)
@@ -152,9 +177,24 @@ class OccupancyController:
             return self._settings.write_delay - lasted
         return 0.0 if self._bucket.allows(now) else 1 / self._settings.rate.per_second
 
-    async def _write(self, node: str, device: GPUDevice, judged: DesiredCondition) -> None:
-        (condition,) = conditions.merge([judged], device, self._settings.clock.now())
-        body = apply.apply_body(device, GPUDeviceStatus(conditions=(condition,)))
+    def _withheld_wait(self, device: GPUDevice, why: Withheld | None) -> float | None:
+        """Seconds until the reason why the card takes no pods may be written; None if it is written."""
+        name, now, old = device.metadata.name, self._settings.clock.monotonic(), device.status.withheld
+        if withheld.encode(why) == old:
+            self._withheld_since.pop(name, None)
+            return None
+        by_person = (reason for reason in (why, withheld.decode(old)) if reason is not None)
+        if any(reason.is_by_person for reason in by_person):
+            return 0.0
+        before = self._withheld_since.get(name)
+        if before is None or before[0] != why:
+            before = self._withheld_since[name] = (why, now)
+        if (left := self._settings.write_delay - (now - before[1])) > 0:
+            return left
+        return 0.0 if self._bucket.allows(now) else 1 / self._settings.rate.per_second
+
+    async def _write(self, node: str, device: GPUDevice, status: GPUDeviceStatus) -> None:
+        body = apply.apply_body(device, status)
         with suppress(NotFound):
             written = await self._api.apply(
                 GPU_DEVICES, body, field_manager=FIELD_MANAGER, subresource="status", force=True

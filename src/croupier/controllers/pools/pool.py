@@ -25,7 +25,7 @@ from croupier.capacity import index_keys
 from croupier.capacity.read_only_ledgers import LedgerReader
 from croupier.controllers.pools import node_controller as pool_nodes
 from croupier.controllers.pools import node_matches as pool_claims
-from croupier.controllers.pools import pool_snapshot, writer
+from croupier.controllers.pools import pool_snapshot
 from croupier.controllers.pools import status as pool_status
 from croupier.controllers.pools.booking import Bookings
 from croupier.controllers.pools.condition_events import condition_events
@@ -38,7 +38,7 @@ from croupier.controllers.shared import apply
 from croupier.core.cards import lifecycle
 from croupier.core.model.condition import DesiredCondition
 from croupier.core.model.namespaces import DEFAULT_NAMESPACE
-from croupier.core.pools import assignment, maintenance
+from croupier.core.pools import assignment, maintenance, sharing_change
 from croupier.core.pools import capacity as pool_capacity
 from croupier.core.pools.assignment import ASSIGNMENT, MANUAL_APPROVAL, Approval
 from croupier.core.pools.capacity import CountedCard
@@ -314,7 +314,8 @@ def _slots(snapshot: PoolSnapshot, lines: Iterable[CountedCard]) -> Mapping[str,
 
 def _strays(device: GPUDevice) -> Iterable[bool]:
     annotations = device.metadata.annotations
-    marked = convert_pool.CARD_ALLOCATION in annotations or writer.is_own_drain(annotations.get(DRAIN, ""))
+    drained = sharing_change.is_drain_reason(annotations.get(DRAIN, ""))
+    marked = convert_pool.CARD_ALLOCATION in annotations or drained
     return (True,) if marked and device.status.pool_ref is None else ()
 
 

@@ -94,10 +94,15 @@ def _no_capacity(snapshot: PoolSnapshot) -> str:
     if not snapshot.cards:
         candidates = _candidates(snapshot)
         return f"the pool has no cards yet: {candidates[0].reason}" if candidates else "the pool has no cards"
-    reasons = Counter(seen.trouble or convert_node.withheld(seen.device) for seen in snapshot.cards)
+    reasons = Counter(seen.trouble or _withheld(seen) for seen in snapshot.cards)
     reason, number = reasons.most_common(1)[0]
     why = reason or "the ledger does not offer it yet"
     return f"no card of the pool can be allocated now; of {number} of {len(snapshot.cards)} cards: {why}"
+
+
+def _withheld(seen: PoolCardView) -> str:
+    why = convert_node.withheld(seen.device)
+    return why.sentence if why is not None else ""
 
 
 def _low(

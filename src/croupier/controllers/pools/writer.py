@@ -5,25 +5,24 @@ so that a new leader can continue or roll back the change.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from croupier.api.core_v1 import ConfigMap
-from croupier.api.gpu import GPUDevice, GPUPool, convert_pool, pool_config, pool_members
+from croupier.api.gpu import GPUDevice, GPUPool, convert_pool, pool_config
 from croupier.api.gpu.device import DRAIN
 from croupier.api.kinds import CONFIG_MAPS, GPU_DEVICES, GPU_POOLS
 from croupier.controllers.pools import pool_snapshot
 from croupier.controllers.pools.pool_snapshot import PoolSnapshot
 from croupier.controllers.shared import apply
+from croupier.core.pools import sharing_change
 from croupier.core.pools.assignment import ASSIGNMENT
 from croupier.core.pools.sharing_change import MemberStep, PoolDecision
 from croupier.kube.client import concurrency
 from croupier.kube.client.api_client import Client, PatchType
 from croupier.kube.client.errors import NotFound
 from croupier.kube.client.resource import Raw, Resource
-
-_DRAINED: Final = pool_members.drain_reason("").partition("pool ")[2]
 
 OnWrite = Callable[[Resource[Any], Any], None]
 CardAnnotations = dict[str, str | None]
@@ -137,7 +136,7 @@ def _card_annotations(pool: GPUPool, device: GPUDevice, step: MemberStep) -> Car
         if own is not None
         else None
     }
-    drained, ours = device.metadata.annotations.get(DRAIN), pool_members.drain_reason(pool.metadata.name)
+    drained, ours = device.metadata.annotations.get(DRAIN), sharing_change.drain_reason(pool.metadata.name)
     if drained in (None, ours):  # the drain of a user stays
         annotations[DRAIN] = ours if step.drained else None
     return annotations
@@ -146,13 +145,9 @@ def _card_annotations(pool: GPUPool, device: GPUDevice, step: MemberStep) -> Car
 def cleared_annotations(device: GPUDevice) -> CardAnnotations:
     """Remove the annotations of a pool change from a card."""
     annotations: CardAnnotations = {convert_pool.CARD_ALLOCATION: None}
-    if is_own_drain(device.metadata.annotations.get(DRAIN, "")):
+    if sharing_change.is_drain_reason(device.metadata.annotations.get(DRAIN, "")):
         annotations[DRAIN] = None
     return annotations
-
-
-def is_own_drain(drain: str) -> bool:
-    return drain.startswith("pool ") and drain.endswith(_DRAINED)
 
 
 def _changes(device: GPUDevice, annotations: CardAnnotations) -> bool:

@@ -14,7 +14,7 @@ from croupier.core.model import card_request
 from croupier.core.model.card import Grant
 from croupier.core.model.card_request import CardRequest
 from croupier.core.model.refusal import Refusal
-from croupier.core.placement import placement
+from croupier.core.placement import placement, refusal_reasons
 from croupier.core.placement.placement import Rank, Strategy
 
 ALREADY_HOLDS: Rank = ()
@@ -88,8 +88,10 @@ def _reservation_conflict(ledger: Ledger, claim: CardClaim, waiting: str, reserv
             f" which asks for {card_request.describe(claim.wants)}; they must be equal"
         )
     cards = (ledger.card(part.card) for part in reserved)
-    unhealthy = [card for card in cards if card is not None and not card.healthy]
-    if unhealthy:
-        detail = ", ".join(f"card {card.index} is not healthy" for card in unhealthy)
-        return Refusal(f"{reservation} holds an unhealthy card for the pod", detail)
+    unusable = [card for card in cards if card is not None and not card.healthy]
+    if unusable:
+        detail = ", ".join(f"card {card.index} {card.obstacle}" for card in unusable)
+        withheld = refusal_reasons.withheld_cards(unusable)
+        kind = "a card that takes no new pods" if withheld else "an unhealthy card"
+        return Refusal(f"{reservation} holds {kind} for the pod{withheld}", detail)
     return None

@@ -262,7 +262,13 @@ def _with_unhealthy(current: Ledger, unhealthy: Collection[str]) -> Ledger:
 
 def _with_health(current: Ledger, reported: Sequence[LedgerCard]) -> Ledger:
     """Restore health from the report; an unreported card is kept, unhealthy, only while it has holders."""
-    health = {card.id: card.healthy for card in reported}
-    cards = (replace(card, healthy=health.get(card.id, False)) for card in current.cards)
-    kept = (card for card in cards if card.id in health or not card.is_free)
+    known = {card.id: card for card in reported}
+    cards = (_as_reported(card, known.get(card.id)) for card in current.cards)
+    kept = (card for card in cards if card.id in known or not card.is_free)
     return replace(current, cards=tuple(kept))
+
+
+def _as_reported(card: LedgerCard, reported: LedgerCard | None) -> LedgerCard:
+    if reported is None:
+        return replace(card, healthy=False, withheld=None)
+    return replace(card, healthy=reported.healthy, withheld=reported.withheld)

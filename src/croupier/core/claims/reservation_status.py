@@ -89,10 +89,8 @@ def _outcome(
 def _unusable(ledger: Ledger, grant: Grant) -> str:
     """A clause about cards on which the pod could not start now."""
     cards = (ledger.card(part.card) for part in grant)
-    unusable = [card.id for card in cards if card is not None and not card.healthy]
-    if not unusable:
-        return ""
-    return f"; the pod waits, because {' and '.join(unusable)} cannot be used now (unhealthy or withheld)"
+    unusable = [f"{card.id} {card.obstacle}" for card in cards if card is not None and not card.healthy]
+    return f"; the pod waits, because {' and '.join(unusable)}" if unusable else ""
 
 
 def _refusal(

@@ -9,6 +9,7 @@ from croupier.core.explanation.fleet import Fleet, FleetCard
 from croupier.core.ledger import holder as holder_names
 from croupier.core.model import name_list
 from croupier.core.model.card import LedgerCard
+from croupier.core.model.withheld import BY_HAND
 from croupier.core.pools.assignment import Assignment
 from croupier.core.pools.capacity import MAX_LISTED
 
@@ -17,7 +18,6 @@ Outcome: TypeAlias = Literal["now", "later", "declined", "unchanged"]
 
 HIDDEN: Final = "hidden/_"
 """The start of the holder names that replace those of other namespaces."""
-BY_HAND: Final = "by hand"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,9 @@ def _remarks(move: CardMove) -> str:
     parts = f" and is partitioned for {sharing}" if changes and cut is not None else ""
     drained = ", but gets no pods because it is drained" if move.after.drain is not None else ""
     closed = (
-        f"; it gets no pods until the pool opens: {pool.reported.withheld}" if pool.reported.withheld else ""
+        f"; it gets no pods until the pool opens: {pool.reported.withheld.reason}"
+        if pool.reported.withheld
+        else ""
     )
     return parts + (drained or closed)
 
@@ -126,7 +128,7 @@ def _undrain(move: CardMove, action: CardsAction) -> tuple[Outcome, str]:
     if move.before.drain is None:
         return "unchanged", "is not drained"
     if move.before.drained_by_pool:
-        return "declined", f"is drained by the change of pool {move.before.pool}, which drains it again"
+        return "declined", f"is not drained: pool {move.before.pool} changes it, and gives it back itself"
     if why := move.after.idle_reason:
         return "now", f"is not drained any more, but gets no pods: {why}"
     return "now", "gets new pods again"
@@ -135,7 +137,9 @@ def _undrain(move: CardMove, action: CardsAction) -> tuple[Outcome, str]:
 def _retire(move: CardMove, action: CardsAction) -> tuple[Outcome, str]:
     before = move.before
     if before.retired and not before.pool:
-        return "unchanged", "is retired already"
+        if action.reason in ("", before.retired_for):
+            return "unchanged", "is retired already"
+        return "now", "is retired already, and gets this reason"
     leaves = f"leaves pool {before.pool} and " if before.pool else ""
     if move.held is not None:
         return "later", f"gets no new pods now, and {leaves}counts as no capacity {move.end}"

@@ -13,6 +13,7 @@ from croupier.core.explanation.card_outcomes import CardMove, CardsAction, Outco
 from croupier.core.explanation.fleet import Fleet, FleetCard, FleetNode, SettledNode
 from croupier.core.ledger.ledger import Ledger
 from croupier.core.model.card import LedgerCard
+from croupier.core.model.withheld import BY_HAND
 from croupier.core.pools.capacity import Capacity
 
 
@@ -110,18 +111,21 @@ def applied(card: FleetCard, action: CardsAction) -> FleetCard:
             return card.annotated("")
         case "drain":
             drained = replace(card.card, drained=True)
-            return replace(
-                card, card=drained, drain=action.reason or card_outcomes.BY_HAND, drained_by_pool=False
-            )
+            return replace(card, card=drained, drain=action.reason or BY_HAND, drained_by_pool=False)
         case "undrain":
             given_back = replace(card, card=replace(card.card, drained=False), drain=None)
             return card if card.drained_by_pool else given_back
         case "retire":
             return replace(
-                card.annotated(""), card=replace(card.card, annotation="", excluded=True), retired=True
+                card,
+                card=replace(card.card, annotation="", excluded=True),
+                retired=True,
+                retired_for=action.reason or BY_HAND,
             )
         case "unretire":
-            return replace(card, card=replace(card.card, excluded=not card.managed), retired=False)
+            return replace(
+                card, card=replace(card.card, excluded=not card.managed), retired=False, retired_for=""
+            )
 
 
 def _affected_pools(fleet: Fleet, nodes: Iterable[_NodeEffect], action: CardsAction) -> list[str]:

@@ -13,8 +13,10 @@ from croupier.core.ledger import change_layout, reported_cards
 from croupier.core.ledger import ledger as ledger_ops
 from croupier.core.ledger.ledger import Ledger
 from croupier.core.ledger.reported_cards import NodeCardReport, ReportedCard, ReportedPool
+from croupier.core.model import withheld
 from croupier.core.model.card import LedgerCard
 from croupier.core.model.sharing import Sharing
+from croupier.core.model.withheld import NOT_MANAGED, Withheld
 from croupier.core.pools import assignment
 from croupier.core.pools import capacity as pool_capacity
 from croupier.core.pools.assignment import (
@@ -38,13 +40,15 @@ class FleetCard:
     reported: ReportedCard
     retired: bool = False
     """It carries the label gpu.deckhouse.io/ignore."""
+    retired_for: str = ""
+    """The reason that a person gave for it."""
     managed: bool = True
     drain: str | None = None
     """The reason of its drain; None if it is not drained."""
     drained_by_pool: bool = False
     """A change of its pool drained it, and would drain it again."""
-    blocked: str = ""
-    """Why it gets no new holders, apart from drain and assignment."""
+    blocked: Withheld | None = None
+    """Why it gets no new holders, apart from what a person did to it, and from its assignment."""
     defect: str = ""
     """Why the card or its node fails."""
 
@@ -61,22 +65,23 @@ class FleetCard:
         return self.retired or not self.managed
 
     @property
-    def withheld(self) -> str:
-        """Why the ledger gives nothing of the card to new holders; empty if it does."""
+    def withheld(self) -> Withheld | None:
+        """Why the ledger gives nothing of the card to new holders, apart from faults; None if it does."""
+        if self.retired:
+            return withheld.by_person("Retired", self.retired_for)
         if self.drain is not None:
-            return "it is being drained"
-        if self.blocked:
+            changing = self.drained_by_pool
+            return Withheld("Changing", self.drain) if changing else withheld.by_person("Drained", self.drain)
+        if self.blocked is not None or self.card.annotation == self.pool:
             return self.blocked
-        if self.card.annotation == self.pool:
-            return ""
-        return (
-            f"it is leaving pool {self.pool}" if self.pool else f"it is joining pool {self.card.annotation}"
-        )
+        leaves = f"it is leaving pool {self.pool}"
+        return Withheld("Changing", leaves if self.pool else f"it is joining pool {self.card.annotation}")
 
     @property
     def idle_reason(self) -> str:
         """Why the card serves no pods; empty if it does."""
-        return self.defect or ("it is ignored" if self.excluded else "") or self.withheld
+        found = self.withheld
+        return self.defect or ("" if self.managed else NOT_MANAGED) or (found.sentence if found else "")
 
     def annotated(self, pool: str) -> "FleetCard":
         return replace(self, card=replace(self.card, annotation=pool))
@@ -208,7 +213,7 @@ def holders(card: LedgerCard) -> Iterator[str]:
 
 def _reported(fleet: Fleet, before: FleetCard, card: FleetCard) -> ReportedCard:
     """The card as its node will report it; a card that joins a pool has the layout of the pool."""
-    report = replace(card.reported, pool=card.pool, ignored=card.excluded, withheld=card.withheld)
+    report = replace(card.reported, pool=card.pool, unmanaged=not card.managed, withheld=card.withheld)
     if card.pool == before.pool or not card.pool:
         return report
     return with_sharing(report, fleet.pools[card.pool].reported.sharing)

@@ -52,8 +52,8 @@ def _shortfall(ledger: Ledger, want: CardRequestItem) -> int:
 
 def _shares(ledger: Ledger, pool: str) -> list[int]:
     """Free percent of each card that is shared by percent or whole, largest first."""
-    cards = (card for card in ledger.cards if card.pool == pool and card.mode in ("Percent", "Exclusive"))
-    return sorted((card.free for card in cards), reverse=True)
+    shared = (card for card in ledger.cards if card.pool == pool and card.mode in ("Percent", "Exclusive"))
+    return sorted((card.free for card in shared if not card.is_retired), reverse=True)
 
 
 def _devices(ledger: Ledger, want: MigDevices | PoolUnits) -> int:

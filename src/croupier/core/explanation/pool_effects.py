@@ -114,7 +114,7 @@ def shared_capacity(
 
 
 def _reshared(card: FleetCard, sharing: Sharing) -> ReportedCard:
-    return fleets.with_sharing(replace(card.reported, withheld=""), sharing)
+    return fleets.with_sharing(replace(card.reported, withheld=None), sharing)
 
 
 def confirm(misconfigured: str, configured: str, message: str) -> tuple[Outcome, str]:

@@ -1,8 +1,8 @@
 """Updates the cards of a ledger from the node's report, as far as their holders allow.
 
-Health, index and the smallest share are always updated. Mode, layout, capacity and pool change only if every
-holder keeps its grant; otherwise the card changes after its last holder is released. A card that is no longer
-reported stays in the ledger, unhealthy, until then.
+Health with its reason, index and the smallest share are always updated. Mode, layout, capacity and pool
+change only if every holder keeps its grant; otherwise the card changes after its last holder is released. A
+card that is no longer reported stays in the ledger, unhealthy, until then.
 
 A card may change its name between its index (no PCI address known) and its address. With two names it would
 be allocated twice, so the new name takes over the holders of the old one.
@@ -15,6 +15,7 @@ from croupier.core.ledger import reported_cards
 from croupier.core.ledger.ledger import Ledger
 from croupier.core.model import card_name as naming
 from croupier.core.model.card import MAX_CARDS, LedgerCard, MigSlot
+from croupier.core.model.withheld import Withheld
 
 
 def apply_report(ledger: Ledger, reported: Iterable[LedgerCard]) -> Ledger:
@@ -33,10 +34,10 @@ def without_holders(card: LedgerCard) -> LedgerCard:
 
 
 def _limited(cards: Sequence[LedgerCard]) -> tuple[LedgerCard, ...]:
-    """At most `MAX_CARDS` cards; cards with holders come first."""
+    """At most `MAX_CARDS` cards; cards with holders come first, retired ones last."""
     if len(cards) <= MAX_CARDS:
         return tuple(cards)
-    kept = sorted(cards, key=lambda card: (card.is_free, *card.order()))[:MAX_CARDS]
+    kept = sorted(cards, key=lambda card: (card.is_free, card.is_retired, *card.order()))[:MAX_CARDS]
     return tuple(sorted(kept, key=LedgerCard.order))
 
 
@@ -84,9 +85,10 @@ def _may_be_same_card(old: LedgerCard, new: LedgerCard) -> bool:
 
 def _updated(old: LedgerCard, new: LedgerCard | None) -> LedgerCard | None:
     if new is None:
-        return None if old.is_free else _with_health(old, healthy=False)
+        return None if old.is_free else _with_health(old, healthy=False, withheld=None)
     smallest = new.smallest or old.smallest
-    facts = _with_health(replace(old, index=new.index, smallest=smallest), healthy=new.healthy)
+    now = replace(old, index=new.index, smallest=smallest)
+    facts = _with_health(now, healthy=new.healthy, withheld=new.withheld)
     if same_layout(old, new):
         return facts
     if (slots := _with_old_holders(old, new)) is None:
@@ -97,8 +99,11 @@ def _updated(old: LedgerCard, new: LedgerCard | None) -> LedgerCard | None:
     return changed if old.is_free or _still_fits(old, changed) else facts
 
 
-def _with_health(card: LedgerCard, *, healthy: bool) -> LedgerCard:
-    return card if card.healthy == healthy else replace(card, healthy=healthy, epoch=card.epoch + 1)
+def _with_health(card: LedgerCard, *, healthy: bool, withheld: Withheld | None) -> LedgerCard:
+    """Only health decides about holders, so a new reason alone is no new epoch."""
+    if card.healthy == healthy:
+        return card if card.withheld == withheld else replace(card, withheld=withheld)
+    return replace(card, healthy=healthy, withheld=withheld, epoch=card.epoch + 1)
 
 
 def same_layout(one: LedgerCard, other: LedgerCard) -> bool:

@@ -104,8 +104,8 @@ def _with_terms(ledger: Ledger, holder: str, terms: HoldTerms) -> Ledger:
 
 
 def _give_part(card: LedgerCard, holder: str, part: CardGrant) -> LedgerCard | Refusal:
-    if not card.healthy:
-        return Refusal("a card is not healthy", f"card {card.index}")
+    if card.obstacle:
+        return Refusal(f"a card {card.obstacle}", f"card {card.index}")
     if card.mode == "MIG":
         return _give_slots(card, holder, part)
     if part.slots or part.share < 1:

@@ -1,12 +1,16 @@
 """Summaries of a ledger: the free capacity of a node and its holders."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import get_args
 
 from croupier.core.ledger import holder as holder_names
 from croupier.core.ledger.ledger import Ledger
+from croupier.core.model import withheld
 from croupier.core.model.card import Grant, LedgerCard
+from croupier.core.model.withheld import WithheldState
 from croupier.core.pods import request_parser
 
 
@@ -24,16 +28,17 @@ class FreeOfTotal:
 
 @dataclass(frozen=True, slots=True)
 class LedgerSummary:
-    """The totals of one node. Unhealthy cards have no free capacity."""
+    """The totals of one node. Cards that take no new pods have nothing free; retired cards do not count."""
 
     node: str
     cards: FreeOfTotal
-    """Healthy cards without holders, and all cards."""
+    """Healthy cards without holders, and all cards that are not retired."""
     percent: FreeOfTotal
     slices: FreeOfTotal
     slots: dict[str, FreeOfTotal] = field(default_factory=dict)
     """MIG devices by profile."""
-    unhealthy: int = 0
+    withheld: Mapping[WithheldState, int] = field(default_factory=dict)
+    """How many cards take no new pods, by the reason."""
     holders: int = 0
     held: int = 0
 
@@ -55,20 +60,33 @@ class HolderSummary:
 
 def summary(ledger: Ledger) -> LedgerSummary:
     slots: dict[str, FreeOfTotal] = {}
-    for card in ledger.cards:
+    cards = [card for card in ledger.cards if not card.is_retired]
+    for card in cards:
         for slot in card.slots:
             amount = FreeOfTotal(int(card.healthy and not slot.holder), 1)
             slots[slot.profile] = slots.get(slot.profile, FreeOfTotal()) + amount
     return LedgerSummary(
         node=ledger.node,
-        cards=FreeOfTotal(sum(_is_allocatable(card) for card in ledger.cards), len(ledger.cards)),
-        percent=_sum(ledger, "Percent", "Exclusive"),
-        slices=_sum(ledger, "TimeSlice"),
+        cards=FreeOfTotal(sum(_is_allocatable(card) for card in cards), len(cards)),
+        percent=_sum(cards, "Percent", "Exclusive"),
+        slices=_sum(cards, "TimeSlice"),
         slots=dict(sorted(slots.items())),
-        unhealthy=sum(not card.healthy for card in ledger.cards),
+        withheld=withheld_counts(ledger.cards),
         holders=len(ledger.holders()),
         held=len(ledger.held),
     )
+
+
+def withheld_counts(cards: Iterable[LedgerCard]) -> dict[WithheldState, int]:
+    """How many cards take no new pods, by the reason, in the order of the reasons."""
+    closed = (card.withheld for card in cards if not card.healthy)
+    states = Counter(why.state if why is not None else "Unhealthy" for why in closed)
+    return {state: states[state] for state in get_args(WithheldState) if state in states}
+
+
+def withheld_words(sums: LedgerSummary) -> str:
+    """`1 drained, 2 not healthy`; empty if all cards take new pods."""
+    return ", ".join(f"{count} {withheld.WORDS[state]}" for state, count in sums.withheld.items())
 
 
 def free_amounts(ledger: Ledger) -> dict[str, int]:
@@ -101,9 +119,9 @@ def _is_allocatable(card: LedgerCard) -> bool:
     return card.healthy and card.is_free
 
 
-def _sum(ledger: Ledger, *modes: str) -> FreeOfTotal:
-    cards = [card for card in ledger.cards if card.mode in modes]
-    return FreeOfTotal(sum(card.free for card in cards), sum(card.capacity for card in cards))
+def _sum(cards: Iterable[LedgerCard], *modes: str) -> FreeOfTotal:
+    listed = [card for card in cards if card.mode in modes]
+    return FreeOfTotal(sum(card.free for card in listed), sum(card.capacity for card in listed))
 
 
 def holder_summaries(ledger: Ledger) -> Iterator[HolderSummary]:

@@ -21,12 +21,20 @@ from croupier.core.model import card_name as naming
 from croupier.core.model import sharing as pool_sharing
 from croupier.core.model.card import MAX_CARDS, CardGrant, LedgerCard, MigSlot
 from croupier.core.model.sharing import Sharing
+from croupier.core.model.withheld import Withheld
 from croupier.core.pods import request_parser
 
 MAX_SLOTS: Final = 8
 """Maximum number of slots, and of memory slices, of one card."""
 MAX_INDEX: Final = 255
 _PLACEHOLDER: Final = "mig-"
+
+_FAULTED: Final = Withheld("Unhealthy", "it is faulted")
+_SILENT: Final = Withheld("Unhealthy", "the agent of its node is silent")
+_NO_NODE: Final = Withheld("Unhealthy", "its node does not exist")
+_OTHER_PARTITIONS: Final = Withheld("Changing", "its partitions are not those of its pool yet")
+_NO_PARTITIONS: Final = Withheld("Changing", "it has no usable MIG devices yet")
+_NOT_OFFERED: Final = Withheld("Unhealthy", "the device plugin of its node does not offer it whole")
 
 _GIGABYTES: Final = re.compile(r"([1-7])g\.([0-9]+)gb")
 _MEMORY_SLICES: Final = {1: 1, 2: 2, 3: 4, 4: 4, 7: 8}
@@ -41,10 +49,10 @@ class ReportedCard:
     index: int | None = None
     pool: str = ""
     faulted: bool = False
-    ignored: bool = False
-    """The card is excluded from allocation."""
-    withheld: str = ""
-    """Why the card gets no new holders for now; empty if it is not withheld."""
+    unmanaged: bool = False
+    """A label of the node excludes the card: the ledger does not list it."""
+    withheld: Withheld | None = None
+    """Why the card gets no new holders, apart from faults; None if it is not withheld."""
     vanished: bool = False
     """The card is gone from its node, but its record is kept while it has holders."""
     fits: Mapping[str, int] = field(default_factory=dict)
@@ -58,8 +66,8 @@ class ReportedCard:
 @dataclass(frozen=True, slots=True)
 class ReportedPool:
     sharing: Sharing
-    withheld: str = ""
-    """Why the cards of the pool get no new holders for now; empty if they are not withheld."""
+    withheld: Withheld | None = None
+    """Why the cards of the pool get no new holders for now; None if they are not withheld."""
     smallest: int | None = None
     """The smallest share of a card; None for that of cards without a pool."""
 
@@ -95,13 +103,15 @@ def from_report(report: NodeCardReport, in_use: Iterable[CardGrant] = ()) -> Cou
     used = tuple(in_use)
     cards = _from_inventory(report, used) if report.devices else _from_allocatable(report, used)
     if not report.present or report.silent:
-        cards = [replace(card, healthy=False) for card in cards]
+        gone = _SILENT if report.present else _NO_NODE
+        cards = [_withheld(card, gone) for card in cards]
     cards = [replace(card, smallest=_smallest(card, report)) for card in cards]
     cards.sort(key=LedgerCard.order)
     if len(cards) <= MAX_CARDS:
         return CountedCards(tuple(cards))
     trouble = f"node {report.node} reports more than {MAX_CARDS} cards; the others are ignored"
-    return CountedCards(tuple(cards[:MAX_CARDS]), (trouble,))
+    first = sorted(cards, key=lambda card: (card.is_retired, *card.order()))[:MAX_CARDS]
+    return CountedCards(tuple(sorted(first, key=LedgerCard.order)), (trouble,))
 
 
 def _smallest(card: LedgerCard, report: NodeCardReport) -> int:
@@ -112,9 +122,10 @@ def _smallest(card: LedgerCard, report: NodeCardReport) -> int:
 
 
 def present_cards(report: NodeCardReport, in_use: Iterable[CardGrant]) -> frozenset[str]:
-    """The cards that exist on the node, healthy or not."""
+    """The cards that exist on the node and are not retired, healthy or not."""
     vanished = {device.id for device in report.devices if device.vanished}
-    return frozenset(card.id for card in from_report(report, in_use).cards) - vanished
+    listed = from_report(report, in_use).cards
+    return frozenset(card.id for card in listed if not card.is_retired) - vanished
 
 
 def are_expected(report: NodeCardReport) -> bool:
@@ -139,8 +150,8 @@ def _from_inventory(report: NodeCardReport, in_use: Collection[CardGrant]) -> li
 
 
 def _distinct(devices: Iterable[ReportedCard]) -> list[ReportedCard]:
-    """Without ignored devices, and without index names of cards that also have their real name."""
-    counted = {device.id: device for device in devices if not device.ignored}
+    """Without unmanaged devices, and without index names of cards that also have their real name."""
+    counted = {device.id: device for device in devices if not device.unmanaged}
     named = {device.index for device in counted.values() if not naming.is_indexed(device.id)} - {None}
     return [
         device for device in counted.values() if device.index not in named or not naming.is_indexed(device.id)
@@ -148,23 +159,34 @@ def _distinct(devices: Iterable[ReportedCard]) -> list[ReportedCard]:
 
 
 def _card(device: ReportedCard, index: int, pools: Mapping[str, ReportedPool]) -> LedgerCard:
-    healthy = not device.faulted and not device.withheld
-    card = LedgerCard(device.id, index, pool=device.pool, healthy=healthy)
+    card = LedgerCard(device.id, index, pool=device.pool)
+    if why := _obstacle(device):
+        card = _withheld(card, why)
     if not device.pool:
         return _with_slots(card, device.cut) if device.cut else card
     pool = pools.get(device.pool)
     if pool is None:  # the sharing of an unknown pool is unknown, so its cards cannot be allocated
-        return replace(card, healthy=False)
+        return _withheld(card, Withheld("Unhealthy", f"its pool {device.pool} does not exist"))
     shared = _shared(card, device, device.ahead or pool.sharing)
-    return replace(shared, healthy=False) if pool.withheld else shared
+    return _withheld(shared, pool.withheld) if pool.withheld else shared
+
+
+def _obstacle(device: ReportedCard) -> Withheld | None:
+    """What a person did to the card comes before a fault, and a fault before a change."""
+    if not device.faulted or (device.withheld is not None and device.withheld.is_by_person):
+        return device.withheld
+    return _FAULTED
+
+
+def _withheld(card: LedgerCard, why: Withheld) -> LedgerCard:
+    """The card without new holders; the first reason stays."""
+    return replace(card, healthy=False, withheld=card.withheld or why)
 
 
 def _shared(card: LedgerCard, device: ReportedCard, sharing: Sharing) -> LedgerCard:
     if sharing.mode == "MIG":
         return _mig_card(card, device, sharing)
-    whole = replace(
-        card, healthy=card.healthy and not device.cut
-    )  # a partitioned card cannot be allocated whole
+    whole = _withheld(card, _OTHER_PARTITIONS) if device.cut else card
     match sharing.mode:
         case "MPS":
             return whole
@@ -180,7 +202,7 @@ def _mig_card(card: LedgerCard, device: ReportedCard, sharing: Sharing) -> Ledge
         return _with_slots(card, planned_slots(device, sharing))
     profiles = Counter(slot.profile for slot in device.cut)
     right = pool_sharing.is_partitioned_as(profiles, sharing, device.fits)
-    return _with_slots(card if right else replace(card, healthy=False), device.cut)
+    return _with_slots(card if right else _withheld(card, _OTHER_PARTITIONS), device.cut)
 
 
 def _with_slots(card: LedgerCard, slots: tuple[MigSlot, ...]) -> LedgerCard:
@@ -188,7 +210,8 @@ def _with_slots(card: LedgerCard, slots: tuple[MigSlot, ...]) -> LedgerCard:
     ordered = sorted(slots, key=lambda slot: slot.start)
     apart = all(slot.start + slot.size <= following.start for slot, following in pairwise(ordered))
     kept = tuple(ordered) if apart and all(_is_within_card(slot) for slot in slots) else ()
-    return replace(card, mode="MIG", slots=kept, healthy=card.healthy and bool(kept))
+    partitioned = replace(card, mode="MIG", slots=kept)
+    return partitioned if kept else _withheld(partitioned, _NO_PARTITIONS)
 
 
 def _is_within_card(slot: MigSlot) -> bool:
@@ -208,7 +231,7 @@ def _with_plugin_slots(
     used = {part.card for part in in_use}
     loose = sorted((card for card in cards if not card.pool), key=lambda card: card.id not in used)
     offered = {card.id for card in loose[: report.allocatable.get(request_parser.GPU, 0)]}
-    whole = [card if card.pool or card.id in offered else replace(card, healthy=False) for card in cards]
+    whole = [card if card.pool or card.id in offered else _withheld(card, _NOT_OFFERED) for card in cards]
     return [*whole, *sliced]
 
 

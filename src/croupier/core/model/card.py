@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from croupier.core.model.withheld import Withheld
+
 CardMode: TypeAlias = Literal["Percent", "Exclusive", "MIG", "TimeSlice"]
 
 
@@ -41,6 +43,8 @@ class LedgerCard:
     holders: Mapping[str, int] = field(default_factory=dict)
     smallest: int = 1
     """In mode Percent, the smallest share of a new holder; 0 in a report that does not know it."""
+    withheld: Withheld | None = None
+    """Why the card takes no new holders; None also for an unhealthy card of which nothing more is known."""
 
     @property
     def used(self) -> int:
@@ -54,6 +58,18 @@ class LedgerCard:
         if self.mode == "Exclusive" and self.holders:
             return 0
         return max(0, self.capacity - self.used)
+
+    @property
+    def obstacle(self) -> str:
+        """Why the card takes no new holders, such as `is drained: the fan is loud`; empty if it does."""
+        if self.healthy:
+            return ""
+        return f"is {self.withheld}" if self.withheld is not None else "is not healthy"
+
+    @property
+    def is_retired(self) -> bool:
+        """A person took the card out of use: it counts as no capacity."""
+        return self.withheld is not None and self.withheld.state == "Retired"
 
     @property
     def is_free(self) -> bool:

@@ -4,12 +4,13 @@ The reason names neither node nor card, so that kube-scheduler can count equal r
 "0/5 nodes are available: 3 needs 2 cards with 50 % free but has 1". The detail names the cards.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from croupier.core.ledger import ledger as ledger_ops
 from croupier.core.ledger.ledger import Ledger
 from croupier.core.ledger.totals import RequestUnit
 from croupier.core.model import smallest_share
+from croupier.core.model import withheld as withheld_model
 from croupier.core.model.card import LedgerCard
 from croupier.core.model.card_request import (
     WHOLE_CARD,
@@ -43,9 +44,18 @@ def explain(ledger: Ledger, demand: NodeRequest, shared: Collection[str] = ()) -
             return too_small
     short = ", ".join(words for card in suitable if (words := _of_card(card, want, shared)))
     detail = short or f"the node has only {_cards(len(suitable))} for it"
-    if not any(card.healthy for card in suitable):
-        return Refusal(f"has no healthy card{of_pool(want.pool)}", detail)
-    return Refusal(_too_little(suitable, want, shared), detail)
+    withheld = withheld_cards(suitable)
+    if any(card.healthy for card in suitable):
+        return Refusal(f"{_too_little(suitable, want, shared)}{withheld}", detail)
+    usable = "card that takes new pods" if withheld else "healthy card"
+    return Refusal(f"has no {usable}{of_pool(want.pool)}{withheld}", detail)
+
+
+def withheld_cards(cards: Iterable[LedgerCard]) -> str:
+    """` (2 cards are drained: the fan is loud)`: what a person or a change took away; empty if nothing."""
+    reasons = (card.withheld for card in cards if not card.healthy and card.withheld is not None)
+    words = withheld_model.of_cards(reason for reason in reasons if reason.state != "Unhealthy")
+    return f" ({words})" if words else ""
 
 
 def _suits(card: LedgerCard, want: RequestUnit) -> bool:
@@ -79,8 +89,8 @@ def _too_little(cards: Sequence[LedgerCard], want: RequestUnit, shared: Collecti
 
 
 def _of_card(card: LedgerCard, want: RequestUnit, shared: Collection[str]) -> str:
-    if not card.healthy:
-        return f"card {card.index} is not healthy"
+    if card.obstacle:
+        return f"card {card.index} {card.obstacle}"
     if card.id in shared:
         return f"card {card.index} is used by another part of the request"
     if isinstance(want, MigDevices):

@@ -14,6 +14,8 @@ MISCONFIGURED: Final = "Misconfigured"
 WITHDRAWN: Final = "Withdrawn"
 """The occupancy of a card of which no pod holds a part and the ledger allocates nothing."""
 
+_DRAIN: Final = ("pool ", " changes how it is shared")
+
 
 @dataclass(frozen=True, slots=True)
 class PoolMember:
@@ -96,6 +98,17 @@ class PoolDecision:
     steps: tuple[MemberStep, ...] = ()
     release: bool = False
     """Unassign every card: the pool is being deleted and no pod holds a part of its cards."""
+
+
+def drain_reason(pool: str) -> str:
+    """The value of the drain annotation during a change of the pool; other values are from users and stay."""
+    return pool.join(_DRAIN)
+
+
+def is_drain_reason(text: str) -> bool:
+    """Whether a pool drained the card for a change, and lifts the drain itself."""
+    start, end = _DRAIN
+    return text.startswith(start) and text.endswith(end) and len(text) > len(start) + len(end)
 
 
 def unenforced(applied: Sharing) -> str:
