@@ -154,6 +154,10 @@ async def test_a_changed_enforcement_applies_after_the_last_share_ended(pools: P
             return bool(await _served_enforcement(pools) == "None")
 
         await pools.eventually(served, "the agents to read enforcement None")
+        await pools.rests("team-a")
+        await pools.occupied(card, "Free")
+        await pools.becomes("team-a", "Available", "True Serving")
+        assert not await _drained(pools, card)
 
 
 async def test_a_pool_says_that_nothing_enforces_its_shares(pools: PoolEnv) -> None:

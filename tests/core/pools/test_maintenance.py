@@ -121,6 +121,20 @@ def test_modes_without_mig_need_no_change_of_cards() -> None:
     found = maintenance.decide(pool(card(cut=None), wanted=slices, closed=True))
 
     assert (found.sharing, found.maintenance.holds) == (slices, False)
+    assert found.steps == (), "no card is drained for a change that is finished"
+
+
+@pytest.mark.parametrize("rollout", [False, True], ids=["WholePool", "PerCard"])
+def test_a_finished_change_leaves_cards_alone_until_the_status_has_it(rollout: bool) -> None:
+    """A card that were drained now would be withdrawn again right after the pool opened."""
+    slices = Sharing("TimeSlice", slices=4)
+    ahead = card(cut=None, desired_sharing=slices, has_own_sharing=True)
+    facts = pool(card("card-1", cut=None), ahead, wanted=slices, closed=True)
+    written = replace(facts, applied=slices, closed=False, per_card=rollout)
+
+    assert maintenance.decide(facts).steps == ()
+    later = maintenance.decide(replace(written, members=(card("card-1", desired_sharing=slices), ahead)))
+    assert later.steps == (MemberStep("card-0", None, drained=False),)
 
 
 def test_after_the_deadline_the_change_is_stuck_and_no_pod_is_deleted() -> None:
@@ -201,7 +215,7 @@ CUT_OFF = {
     ),
     "before the status was rolled back": (
         pool(
-            card(cut=BROKEN),
+            card(desired_sharing=SMALL, cut=BROKEN),
             wanted=SMALL,
             applied=SMALL,
             change=SharingChange(WHOLE, SMALL, FAILED),
@@ -214,7 +228,9 @@ CUT_OFF = {
 
 @pytest.mark.parametrize(("left", "sharing_"), CUT_OFF.values(), ids=CUT_OFF)
 def test_a_new_leader_continues_an_interrupted_reconcile(left: PoolFacts, sharing_: Sharing) -> None:
-    assert maintenance.decide(left).sharing == sharing_
+    found = maintenance.decide(left)
+
+    assert (found.sharing, found.maintenance.holds, found.steps) == (sharing_, True, ())
 
 
 def test_drift_closes_the_pool_until_the_repair_is_confirmed() -> None:

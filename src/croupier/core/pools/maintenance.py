@@ -46,6 +46,7 @@ ALL_CONFIGURED: Final = DesiredCondition(
 
 def decide(facts: PoolFacts) -> PoolDecision:
     carried, change = _resume(facts)
+    facts = _following(facts, carried)
     if facts.deleting:
         return _delete(facts, carried, change)
     if (drift := _drift(facts, carried)) is not None:
@@ -68,6 +69,15 @@ def _resume(facts: PoolFacts) -> tuple[Sharing, SharingChange | None]:
     if change.failed:
         return change.before, change
     return carried, change if change.after == carried else None
+
+
+def _following(facts: PoolFacts, applied: Sharing) -> PoolFacts:
+    """The facts once the pool has this sharing: the cards without a sharing of their own follow it."""
+    members = (
+        member if member.has_own_sharing else replace(member, desired_sharing=applied)
+        for member in facts.members
+    )
+    return replace(facts, members=tuple(members))
 
 
 def _goal(facts: PoolFacts, change: SharingChange | None) -> Sharing:
@@ -124,9 +134,7 @@ def _card_by_card(
         change, goal = SharingChange(applied, goal, _failure(broken, goal)), applied
     if rollout.is_done(members, goal):
         over = replace(change, over=True) if change is not None and change.failed else None
-        settled = _settled(facts, goal, over)
-        # A later reconcile removes the annotations of cards, when all components know the pool's sharing.
-        return settled if goal == applied else replace(settled, steps=())
+        return _settled(facts, goal, over)
     steps = rollout.steps(members, goal, applied)
     count = f"{rollout.changed(members, goal)} of {len(members)} cards are"
     why = (
@@ -152,7 +160,8 @@ def _settled(facts: PoolFacts, applied: Sharing, change: SharingChange | None) -
     elif late := [member for member in facts.members if not member.matches(applied)]:
         why = f"cards do not have the sharing {applied} yet, {_cards(late)}"
         configured = DesiredCondition(CONFIGURED, "False", "CardsNotCut", why)
-    steps = rollout.steps(facts.members, applied, applied)
+    # Annotations of cards follow in a later reconcile, when all components know the pool's sharing.
+    steps = rollout.steps(facts.members, applied, applied) if applied == facts.applied else ()
     return PoolDecision(
         applied, change, NOT_IN_MAINTENANCE, configured, misconfigured=_conflict(facts), steps=steps
     )
