@@ -7,7 +7,7 @@ import pytest
 from croupier.api import nfd
 from croupier.api.gpu import GPUDevice, GPUPool, convert_inventory, convert_node
 from croupier.api.gpu.agent_report import ReportedHealth
-from croupier.api.gpu.device import DeviceHealth, DevicePartitioning, GPUDeviceStatus, PoolReference
+from croupier.api.gpu.device import DeclinedPool, DeviceHealth, DevicePartitioning, GPUDeviceStatus, PoolReference
 from croupier.api.gpu.pool import GPUPoolSpec, GPUPoolStatus, PoolAllocation
 from croupier.api.meta import Condition, ObjectMeta
 from croupier.api.nfd import (
@@ -27,12 +27,17 @@ def condition(kind: str, reason: str = "So", status: str = "True") -> Condition:
 
 
 def device(
-    pool: str = "", cut: DevicePartitioning | None = None, gone: bool = False, **annotations: str
+    pool: str = "",
+    cut: DevicePartitioning | None = None,
+    gone: bool = False,
+    declined: str = "",
+    **annotations: str,
 ) -> GPUDevice:
     notes = {f"gpu.deckhouse.io/{key}": value for key, value in annotations.items()}
     status = GPUDeviceStatus(
         cut=cut,
         pool_ref=PoolReference(name=pool) if pool else None,
+        declined=DeclinedPool(name=declined, reason="Declined") if declined else None,
         conditions=(condition("Vanished"),) if gone else (),
     )
     return GPUDevice(metadata=ObjectMeta(name="card", annotations=notes), status=status)
@@ -44,6 +49,12 @@ WITHHELD = {
     "not a card with the requested layout": (device(cut=DevicePartitioning(target="whole")), ""),
     "drained": (device(drain=""), "it is being drained"),
     "joining": (device(assignment="a"), "it is joining pool a"),
+    "not a card that its pool declined": (device(assignment="a", declined="a"), ""),
+    "declined by another pool before": (device(assignment="a", declined="b"), "it is joining pool a"),
+    "leaving for a pool that declined it": (
+        device(pool="b", assignment="a", declined="a"),
+        "it is leaving pool b",
+    ),
     "leaving": (device(pool="a"), "it is leaving pool a"),
     "from one pool to another": (device(pool="a", assignment="b"), "it is leaving pool a"),
     "waiting": (device(cut=DevicePartitioning(state="Waiting")), "it is waiting to be repartitioned"),

@@ -86,6 +86,7 @@ def card(device: GPUDevice, inventory: GPUNodeInventory | None) -> FleetCard:
         drained_by_pool=drain is not None and drain == pool_members.drain_reason(device.pool_name),
         blocked=convert_node.withheld(_settled(device)),
         defect=pool_members.defect(device, inventory),
+        declined=convert_node.is_declined(device),
     )
 
 

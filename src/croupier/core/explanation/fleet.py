@@ -47,6 +47,8 @@ class FleetCard:
     """Why it gets no new holders, apart from drain and assignment."""
     defect: str = ""
     """Why the card or its node fails."""
+    declined: bool = False
+    """The pool in its annotation does not take it, so it serves as without annotation."""
 
     @property
     def id(self) -> str:
@@ -67,7 +69,7 @@ class FleetCard:
             return "it is being drained"
         if self.blocked:
             return self.blocked
-        if self.card.annotation == self.pool:
+        if self.card.annotation == self.pool or (self.declined and not self.pool):
             return ""
         return (
             f"it is leaving pool {self.pool}" if self.pool else f"it is joining pool {self.card.annotation}"
@@ -79,7 +81,8 @@ class FleetCard:
         return self.defect or ("it is ignored" if self.excluded else "") or self.withheld
 
     def annotated(self, pool: str) -> "FleetCard":
-        return replace(self, card=replace(self.card, annotation=pool))
+        kept = self.declined and pool == self.card.annotation
+        return replace(self, card=replace(self.card, annotation=pool), declined=kept)
 
     def moved(self, pool: str) -> "FleetCard":
         return replace(self, card=replace(self.card, pool=pool))
@@ -165,9 +168,10 @@ def _rejection(card: FleetCard, answer: Assignment) -> str:
 def _next(card: FleetCard, answer: Assignment, *, busy: bool) -> FleetCard:
     if answer.annotation is not None and answer.annotation != card.card.annotation:
         return card.annotated(answer.annotation)
+    declined = assignment.refusal(card.card, answer) is not None
     if card.pool == answer.pool or busy:
-        return card
-    return card.moved("" if card.pool else answer.pool)
+        return replace(card, declined=declined)
+    return replace(card, declined=declined).moved("" if card.pool else answer.pool)
 
 
 def ledger_after(

@@ -100,6 +100,8 @@ class PendingAssignment:
     hint: str = ""
     auto: bool = False
     """The pool takes the card automatically once the obstacle is gone."""
+    joins_when_ready: bool = False
+    """Only the card is not ready: it joins by itself once it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,16 +191,24 @@ class _Node:
         if not self._matches(pool, card):
             sentence = f"card {card.id} does not match the nodeSelector or deviceSelector of pool {pool.name}"
             return PendingAssignment("OutOfSelector", sentence, pool.name, hint(pool.name), auto)
-        why = _full(pool, taken) or ("" if _is_member(card) else self._obstacle(pool, card))
-        return _declined(pool, card, why, auto=auto) if why else None
+        why = _full(pool, taken) or ("" if _is_member(card) else self._misfit(pool, card))
+        if why:
+            return _declined(pool, card, why, auto=auto)
+        if _is_member(card) or not card.obstacle:
+            return None
+        return replace(_declined(pool, card, card.obstacle, auto=auto), joins_when_ready=True)
 
     def _obstacle(self, pool: AssignmentPool, card: AssignableCard) -> str:
         """Why a new card cannot join the pool; such an obstacle does not remove a member."""
+        return self._misfit(pool, card) or card.obstacle
+
+    def _misfit(self, pool: AssignmentPool, card: AssignableCard) -> str:
+        """Why the card cannot join the pool, whether it is ready or not."""
         if self._has_elder_twin(pool):
             return f"an older pool has the same resource {pool.resource}"
         if card.known_profiles and (missing := pool.profiles - card.traits.profiles):
             return f"the card does not support the MIG profiles {', '.join(sorted(missing))}"
-        return card.obstacle
+        return ""
 
     def _free(self, card: AssignableCard, taken: Mapping[str, int]) -> Assignment:
         matching = [
@@ -247,6 +257,17 @@ class _Node:
 
     def _has_elder_twin(self, pool: AssignmentPool) -> bool:
         return older_duplicate(pool, self.pools.values()) is not None
+
+
+def refusal(card: AssignableCard, answer: Assignment) -> PendingAssignment | None:
+    """The refusal of the pool that the card is annotated with. The card then serves as if it had none.
+
+    A card that is only not ready is not refused: it is kept for its pool.
+    """
+    if card.pool or card.excluded or not card.annotation or answer.annotation is not None:
+        return None
+    own = (entry for entry in answer.pending if entry.pool == card.annotation)
+    return next((entry for entry in own if not entry.joins_when_ready), None)
 
 
 def matches(pool: AssignmentPool, card: AssignableCard, node_labels: Mapping[str, str]) -> bool:
