@@ -5,7 +5,18 @@ from typing import Annotated, ClassVar, Final, Literal, TypeAlias
 from msgspec import Meta, field
 
 from croupier.api.gpu.device import Count, InventoryID, Text
-from croupier.api.meta import DNS_LABEL, DNS_NAME, Conditions, Labels, LabelSelector, MIGProfile, ObjectMeta
+from croupier.api.meta import (
+    DNS_LABEL,
+    DNS_NAME,
+    LABEL_KEY_MESSAGE,
+    Conditions,
+    LabelKey,
+    Labels,
+    LabelSelector,
+    LabelValue,
+    MIGProfile,
+    ObjectMeta,
+)
 from croupier.api.wire import ATOMIC_MAP, INT32, Rule, Wire, cel_map, cel_rules, matches, rule
 from croupier.core.cards.lifecycle import CardState
 from croupier.core.model.enforcement import Enforcement
@@ -76,7 +87,7 @@ class DeviceFilter(Wire, frozen=True, kw_only=True):
     """Matches cards with one of these PCI vendor/device IDs, for example 10de/2331."""
     indexes: Annotated[tuple[IndexRange, ...], Meta(max_length=64)] = ()
     """Matches cards by their index on the node: a number such as 3, or a range such as 0-1."""
-    labels: Annotated[Labels, Meta(max_length=64)] = field(default_factory=dict)
+    labels: Labels = field(default_factory=dict)
     """Matches cards whose GPUDevice has all of these labels."""
     products: Annotated[tuple[Text, ...], Meta(max_length=64)] = ()
     """Matches cards with one of these model names."""
@@ -86,8 +97,30 @@ class DeviceFilter(Wire, frozen=True, kw_only=True):
     """Matches only cards that support MIG if true, and only cards that do not support it if false."""
 
 
+def _excludes_all(name: str) -> Rule:
+    """Refuse a selector that excludes everything that it includes in this field."""
+    included, excluded = f"self.include.{name}", f"self.exclude.{name}"
+    return rule(
+        f"!has(self.include) || !has(self.exclude) || !has({included}) || !has({excluded})"
+        f" || size({included}) == 0 || {included}.exists(value, !(value in {excluded}))",
+        f"no card can match: exclude has all {name} of include",
+    )
+
+
 class DeviceSelector(Wire, frozen=True, kw_only=True):
     """Selects the cards that may join the pool: a card must match include and must not match exclude."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        _excludes_all("inventoryIDs"),
+        _excludes_all("pciIDs"),
+        _excludes_all("products"),
+        rule(
+            "!has(self.include) || !has(self.exclude)"
+            " || !has(self.include.migCapable) || !has(self.exclude.migCapable)"
+            " || self.include.migCapable != self.exclude.migCapable",
+            "no card can match: include and exclude have the same migCapable",
+        ),
+    )
 
     include: DeviceFilter = DeviceFilter()
     """A card matches if every field that is set matches. An empty filter matches all cards."""
@@ -144,6 +177,11 @@ class PoolAllocation(Wire, frozen=True, kw_only=True):
                     "a profile appears twice in migLayout",
                 ),
                 rule("self.map(p, p.count).sum() <= 7", "a card can have at most seven MIG devices"),
+                rule(
+                    "self.exists(p, !p.profile.matches('[1-7]g[.]'))"
+                    " || self.map(p, p.count * int(p.profile.find('[1-7]g[.]').substring(0, 1))).sum() <= 7",
+                    "the MIG devices of migLayout need more than the seven compute slices of a card",
+                ),
             ),
         ]
         | None
@@ -182,9 +220,9 @@ class Access(Wire, frozen=True, kw_only=True):
 class PoolTaint(Wire, frozen=True, kw_only=True):
     """A taint on the nodes of the pool. Pods that use the pool tolerate it."""
 
-    key: Annotated[str, Meta(min_length=1, max_length=316)]
+    key: LabelKey
     """The key of the taint."""
-    value: Annotated[str, Meta(max_length=63)] = ""
+    value: LabelValue = ""
     """The value of the taint."""
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
     """The effect on pods that do not tolerate the taint."""
@@ -195,9 +233,24 @@ class PoolScheduling(Wire, frozen=True, kw_only=True):
 
     strategy: Literal["BinPack", "Spread"] | None = None
     """BinPack fills nodes, Spread distributes pods. The default is the setting scheduling.defaultStrategy."""
-    topology_key: Annotated[str, Meta(max_length=316)] = ""
+    topology_key: Annotated[
+        str,
+        Meta(max_length=316),
+        cel_rules(
+            rule("self == '' || !format.qualifiedName().validate(self).hasValue()", LABEL_KEY_MESSAGE)
+        ),
+    ] = ""
     """The node label that Spread distributes pods by. The default is topology.kubernetes.io/zone."""
-    taints: Annotated[tuple[PoolTaint, ...], Meta(max_length=16)] = ()
+    taints: Annotated[
+        tuple[PoolTaint, ...],
+        Meta(max_length=16),
+        cel_rules(
+            rule(
+                "self.all(a, self.exists_one(b, a.key == b.key && a.effect == b.effect))",
+                "two taints have the same key and effect; a node can have only one of them",
+            )
+        ),
+    ] = ()
     """Taints that keep other pods off the nodes of the pool."""
 
 
@@ -229,6 +282,14 @@ class GPUPoolSpec(Wire, frozen=True, kw_only=True):
         rule(
             "!has(self.resource) || !has(self.resource.minPercent) || self.allocation.mode == 'MPS'",
             "resource.minPercent belongs to mode MPS",
+        ),
+        rule(
+            "self.allocation.mode != 'MIG' || !has(self.deviceSelector)"
+            " || !(has(self.deviceSelector.include) && has(self.deviceSelector.include.migCapable)"
+            " && !self.deviceSelector.include.migCapable)"
+            " && !(has(self.deviceSelector.exclude) && has(self.deviceSelector.exclude.migCapable)"
+            " && self.deviceSelector.exclude.migCapable)",
+            "mode MIG needs cards that support MIG, and deviceSelector.migCapable leaves none",
         ),
     )
 
