@@ -7,7 +7,13 @@ import pytest
 from croupier.api import nfd
 from croupier.api.gpu import GPUDevice, GPUPool, convert_inventory, convert_node
 from croupier.api.gpu.agent_report import ReportedHealth
-from croupier.api.gpu.device import DeclinedPool, DeviceHealth, DevicePartitioning, GPUDeviceStatus, PoolReference
+from croupier.api.gpu.device import (
+    DeclinedPool,
+    DeviceHealth,
+    DevicePartitioning,
+    GPUDeviceStatus,
+    PoolReference,
+)
 from croupier.api.gpu.pool import GPUPoolSpec, GPUPoolStatus, PoolAllocation
 from croupier.api.meta import Condition, ObjectMeta
 from croupier.api.nfd import (

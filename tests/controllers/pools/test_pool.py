@@ -16,6 +16,7 @@ from croupier.core.pods.request_parser import POOL
 from croupier.core.pools import admission as pool_admission
 from croupier.core.pools.admission import PodRequester
 from croupier.kube.client import config
+from croupier.kube.client.api_client import Selection
 from croupier.kube.client.errors import NotFound
 from tests.controllers.pool_env import PoolEnv, condition, pool_env
 
@@ -384,6 +385,51 @@ async def test_two_pools_that_would_take_one_card_are_both_misconfigured(pools: 
             await pools.becomes(name, "Misconfigured", "False InOrder")
 
 
+async def test_a_pool_that_no_card_can_serve_is_misconfigured_until_one_can(pools: PoolEnv) -> None:
+    await pools.node("gpu-1")
+    large = {"name": "7g.70gb", "count": 1}
+    await pools.card("gpu-1", 0, hardware={"product": "T4", "mig": {"capable": False}})
+    await pools.pool("team-a", mode="MIG", allocation={"migProfile": "7g.70gb"})
+
+    async with pools.works():
+        await pools.becomes("team-a", "Misconfigured", "True LayoutImpossible")
+        why = (
+            "the only card that the pool selects cannot have its allocation: "
+            "T4 does not support the MIG profiles 7g.70gb; change spec.allocation or the selectors of the pool"
+        )
+        assert await pools.message("team-a", "Misconfigured") == why
+        await pools.becomes("team-a", "Available", "False Misconfigured")
+        assert await pools.message("team-a", "Available") == why
+        await pools.eventually(lambda: _notes(pools, "Misconfigured", [why]), "one Event with the sentence")
+
+        await pools.card("gpu-1", 1, hardware={"product": "H", "mig": {"capable": True, "types": [large]}})
+        await pools.becomes("team-a", "Misconfigured", "False InOrder")
+        await pools.rests("team-a")
+
+
+async def test_a_change_that_no_card_can_serve_is_not_started(pools: PoolEnv) -> None:
+    await pools.node("gpu-1")
+    await pools.pool("team-a")
+    card = await pools.card("gpu-1", 0, "team-a")
+    await pools.is_cut(card)
+
+    async with pools.works():
+        await pools.becomes("team-a", "Available", "True Serving")
+        await pools.set_allocation("team-a", mode="MIG", migProfile="7g.70gb")
+        await pools.becomes("team-a", "Configured", "False ChangeImpossible")
+        message = await pools.message("team-a", "Configured")
+        assert "SIM does not support the MIG profiles 7g.70gb" in message
+        assert message.endswith("until then the pool stays at Exclusive")
+        await pools.eventually(lambda: _notes(pools, "ChangeImpossible", [message]), "one Event")
+        await pools.rests("team-a")
+        assert await _is(pools, "Exclusive")
+        assert await pools.condition("team-a", "Available") == "True Serving"
+        assert await pools.condition("team-a", "Maintenance") == "False Serving"
+
+        await pools.set_allocation("team-a", mode="Exclusive")
+        await pools.becomes("team-a", "Configured", "True Configured")
+
+
 async def test_after_the_deadline_the_pool_names_the_holders(pools: PoolEnv) -> None:
     await pools.node("gpu-1")
     await pools.pool("team-a")
@@ -443,6 +489,13 @@ async def _is(pools: PoolEnv, mode: str) -> bool:
 
 async def _recorded(pools: PoolEnv, reasons: set[str], name: str = "team-a") -> bool:
     return reasons <= await pools.events(name)
+
+
+async def _notes(pools: PoolEnv, reason: str, wanted: list[str], name: str = "team-a") -> bool:
+    listed = await pools.api.list(kinds.EVENTS, Selection("default"))
+    return [
+        event.note for event in listed.items if event.regarding.name == name and event.reason == reason
+    ] == wanted
 
 
 async def _is_used_up(pools: PoolEnv) -> bool:

@@ -7,7 +7,9 @@ import pytest
 from croupier.core.cards import card_decision
 from croupier.core.cards.card_decision import CardDecision, CurrentCard
 from croupier.core.cards.lifecycle import CLEAN, CardFacts, CardTrouble
+from croupier.core.model.sharing import Sharing
 from croupier.core.pools.assignment import Approval, AssignableCard, Assignment, AssignmentPool
+from croupier.core.pools.mig_support import MigSupport
 from croupier.core.pools.selection import CardFilter, CardSelector, CardTraits
 
 FIT = CardFacts(checked=True, prepared=True, clean=CLEAN, occupancy="Free")
@@ -71,7 +73,7 @@ def test_an_ignored_card_has_only_one_condition():
 
 
 NARROW = replace(TEAM, devices=CardSelector(CardFilter(indexes=((7, 7),))))
-MIG = replace(TEAM, profiles=frozenset({"9g.90gb"}))
+MIG = replace(TEAM, sharing=Sharing("MIG", profile="7g.90gb"))
 OTHER = AssignmentPool("team-b", "gpu.deckhouse.io/team-b")
 
 DECLINED = {
@@ -84,9 +86,9 @@ DECLINED = {
     ),
     "the card lacks its MIG profile": (
         [MIG, OTHER],
-        {"known_profiles": True},
+        {"mig": MigSupport(known=True)},
         "Declined",
-        "does not support the MIG profiles 9g.90gb",
+        "does not support the MIG profiles 7g.90gb",
     ),
 }
 
@@ -124,9 +126,7 @@ def test_a_card_that_is_not_ready_is_kept_for_its_pool():
 
 def test_a_declined_card_joins_only_after_the_ledger_has_withdrawn_it_again():
     """While it was declined the ledger offered it: `Withdrawn` may be older than a pod's hold."""
-    stale = goes(
-        "PendingAssignment", replace(FIT, occupancy="Withdrawn"), declined=True, annotation="team-a"
-    )
+    stale = goes("PendingAssignment", replace(FIT, occupancy="Withdrawn"), declined=True, annotation="team-a")
     assert stale.declined is not None
     assert (stale.pool, stale.declined.message) == (
         "",

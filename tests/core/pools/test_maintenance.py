@@ -301,6 +301,43 @@ def test_conflicts_with_other_pools_need_no_confirmation(fields: dict[str, Any],
     assert not maintenance.decide(pool(card(), misconfigured=reason)).misconfigured.holds
 
 
+NO_CARD = "none of the 2 cards that the pool selects can have its allocation: T4 does not"
+
+
+@pytest.mark.parametrize("per_card", [False, True], ids=["WholePool", "PerCard"])
+def test_an_impossible_change_is_not_started(per_card: bool) -> None:
+    serving = pool(card(occupancy="InUse"), wanted=SMALL, impossible=NO_CARD, per_card=per_card)
+
+    found = maintenance.decide(serving)
+
+    assert (found.sharing, found.change, found.steps) == (WHOLE, None, ())
+    assert (found.maintenance.holds, found.misconfigured.holds) == (False, False)
+    assert (found.configured.status, found.configured.reason) == ("False", "ChangeImpossible")
+    assert found.configured.message == f"{NO_CARD}; until then the pool stays at Exclusive"
+    started = maintenance.decide(replace(serving, impossible=""))
+    assert (started.maintenance.reason, started.configured.reason) != ("Serving", "ChangeImpossible")
+
+
+IMPOSSIBLE = {
+    "a new pool": pool(wanted=SMALL, applied=None),
+    "a pool with cards that it got before their profiles were known": pool(
+        card(desired_sharing=SMALL), wanted=SMALL, applied=SMALL
+    ),
+    "a pool without cards whose allocation is changed": pool(wanted=SMALL),
+    "an impossible pool that becomes impossible in another way": pool(
+        card(desired_sharing=MEDIUM), wanted=SMALL, applied=MEDIUM, misconfigured="LayoutImpossible"
+    ),
+}
+
+
+@pytest.mark.parametrize("facts", IMPOSSIBLE.values(), ids=IMPOSSIBLE)
+def test_a_pool_that_no_card_can_serve_is_misconfigured(facts: PoolFacts) -> None:
+    found = maintenance.decide(replace(facts, impossible=NO_CARD))
+
+    assert (found.misconfigured.reason, found.misconfigured.message) == ("LayoutImpossible", NO_CARD)
+    assert not maintenance.decide(replace(facts, misconfigured="LayoutImpossible")).misconfigured.holds
+
+
 def test_the_deletion_of_a_pool_waits_for_its_holders() -> None:
     busy = pool(card(occupancy="InUse", holdings=("ml/x holds card card-0",)), deleting=True, closed=True)
 

@@ -131,6 +131,11 @@ def pending_reason(device: GPUDevice, pool: GPUPool | None, inventory: GPUNodeIn
         return ready.message or ready.reason
     if name := pool_of(device):
         return _pool_problem(pool) or f"the status of pool {name} does not list it yet"
+    return _without_pool(device, pool, inventory)
+
+
+def _without_pool(device: GPUDevice, pool: GPUPool | None, inventory: GPUNodeInventory | None) -> str:
+    """Why the card has no pool, as the pool that was asked for says it."""
     if inventory is None:
         return "no controller has processed it yet; is `croupier manager` running?"
     candidates = pool.status.candidates if pool is not None else ()

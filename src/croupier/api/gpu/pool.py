@@ -236,9 +236,7 @@ class PoolScheduling(Wire, frozen=True, kw_only=True):
     topology_key: Annotated[
         str,
         Meta(max_length=316),
-        cel_rules(
-            rule("self == '' || !format.qualifiedName().validate(self).hasValue()", LABEL_KEY_MESSAGE)
-        ),
+        cel_rules(rule("self == '' || !format.qualifiedName().validate(self).hasValue()", LABEL_KEY_MESSAGE)),
     ] = ""
     """The node label that Spread distributes pods by. The default is topology.kubernetes.io/zone."""
     taints: Annotated[

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from croupier.api.meta import Condition
-from croupier.core.pools.maintenance import STUCK
+from croupier.core.pools.maintenance import NOT_STARTED, STUCK
 from croupier.kube.controller.event_series import EventType
 
 LOW: Final = "GPUPoolCapacityLow"
@@ -22,6 +22,7 @@ _BY_REASON: Final[dict[str, EventType]] = {
     STUCK: "Warning",
     LOW: "Warning",
     "RolledBack": "Warning",
+    NOT_STARTED: "Warning",
     "RollingOut": "Normal",
 }
 _BY_STATUS: Final[dict[tuple[str, str], tuple[str, EventType]]] = {

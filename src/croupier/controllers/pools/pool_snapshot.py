@@ -16,7 +16,7 @@ from croupier.controllers.pools.node_matches import NodeMatch
 from croupier.core.model.card import LedgerCard
 from croupier.core.model.sharing import Sharing
 from croupier.core.pools import capacity as pool_capacity
-from croupier.core.pools import maintenance
+from croupier.core.pools import maintenance, mig_support
 from croupier.core.pools.capacity import CountedCard
 from croupier.core.pools.sharing_change import PoolFacts, SharingChange
 
@@ -99,6 +99,7 @@ def facts(snapshot: PoolSnapshot, now: datetime, deadline: timedelta) -> PoolFac
         overdue=(begun := change_started(pool)) is not None and now - begun >= deadline,
         conflicts=tuple(sentence for claim in claims for sentence in claim.conflicts),
         older_duplicate=snapshot.older_duplicate,
+        impossible=mig_support.impossible(mig_support.together(claim.selected for claim in claims)),
     )
 
 

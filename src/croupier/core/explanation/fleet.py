@@ -222,7 +222,7 @@ def with_sharing(card: ReportedCard, sharing: Sharing) -> ReportedCard:
     """The card after its agent has applied the sharing."""
     if card.cut is None:
         return replace(card, ahead=None)
-    cut = reported_cards.planned_slots(card, sharing) if sharing.mode == "MIG" else ()
+    cut = reported_cards.planned_slots(sharing, card.fits) if sharing.mode == "MIG" else ()
     return replace(card, ahead=None, cut=cut)
 
 

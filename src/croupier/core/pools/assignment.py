@@ -15,12 +15,15 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final, Literal, TypeAlias
 
-from croupier.core.pools import selection
+from croupier.core.model.sharing import Sharing
+from croupier.core.pools import mig_support, selection
+from croupier.core.pools.mig_support import UNKNOWN_SUPPORT, MigSupport, SelectedCards
 from croupier.core.pools.selection import ANYTHING, EVERY_CARD, CardSelector, CardTraits, LabelMatch
 
 ASSIGNMENT: Final = "gpu.deckhouse.io/assignment"
 _UNKNOWN_INDEX: Final = 1 << 16
 """The sort key of a card without a known index."""
+WHOLE_CARDS: Final = Sharing("Exclusive")
 LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 
 PendingReason: TypeAlias = Literal["AwaitingApproval", "NoPoolMatched", "OutOfSelector", "Declined"]
@@ -62,8 +65,7 @@ class AssignableCard:
     """A user drained the card: no pool takes it automatically."""
     busy: bool = False
     """A pod holds a part of the card: a pool with too many cards of the node gives up other cards first."""
-    known_profiles: bool = False
-    """The MIG profiles of the card are known."""
+    mig: MigSupport = UNKNOWN_SUPPORT
     restored: bool = False
     """Pods hold the card in `pool`, but its record was created again: it gets its annotation back."""
 
@@ -84,8 +86,8 @@ class AssignmentPool:
     auto_assign_selector: LabelMatch | None = None
     """autoApproveSelector, of cards by their labels."""
     max_per_node: int | None = None
-    profiles: frozenset[str] = frozenset()
-    """The MIG profiles of the pool; empty unless its mode is MIG."""
+    sharing: Sharing = WHOLE_CARDS
+    """How the pool shares its cards (spec.allocation)."""
     deleting: bool = False
     """The pool is being deleted: it takes no cards, and keeps its cards until they are free."""
 
@@ -206,9 +208,7 @@ class _Node:
         """Why the card cannot join the pool, whether it is ready or not."""
         if self._has_elder_twin(pool):
             return f"an older pool has the same resource {pool.resource}"
-        if card.known_profiles and (missing := pool.profiles - card.traits.profiles):
-            return f"the card does not support the MIG profiles {', '.join(sorted(missing))}"
-        return ""
+        return mig_support.obstacle(card.mig, pool.sharing, "the card")
 
     def _free(self, card: AssignableCard, taken: Mapping[str, int]) -> Assignment:
         matching = [
@@ -273,6 +273,22 @@ def refusal(card: AssignableCard, answer: Assignment) -> PendingAssignment | Non
 def matches(pool: AssignmentPool, card: AssignableCard, node_labels: Mapping[str, str]) -> bool:
     """The selectors of the pool match the card."""
     return selection.matches_labels(node_labels, pool.nodes) and selection.selects(pool.devices, card.traits)
+
+
+def selected(
+    pool: AssignmentPool, cards: Iterable[AssignableCard], node_labels: Mapping[str, str]
+) -> SelectedCards:
+    """The cards of a node that the pool has or selects, and those that cannot be shared as it specifies."""
+    mine = [card for card in cards if is_selected(pool, card, node_labels)]
+    names = ((card, card.traits.product or f"card {card.id}") for card in mine)
+    reasons = (mig_support.obstacle(card.mig, pool.sharing, name) for card, name in names)
+    found = [reason for reason in reasons if reason]
+    return SelectedCards(len(mine), len(found), tuple(sorted(set(found))))
+
+
+def is_selected(pool: AssignmentPool, card: AssignableCard, node_labels: Mapping[str, str]) -> bool:
+    """The card is in the pool, or may be used and matches its selectors."""
+    return card.pool == pool.name or (not card.excluded and matches(pool, card, node_labels))
 
 
 def _has_own_rule(pool: AssignmentPool) -> bool:

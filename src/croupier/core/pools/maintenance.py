@@ -31,6 +31,10 @@ STUCK: Final = "GPUModeChangeStuck"
 ROLLING_OUT: Final = "RollingOut"
 DRIFTED: Final = "Drifted"
 UNCONFIRMED: Final = "AwaitingConfirmation"
+IMPOSSIBLE: Final = "LayoutImpossible"
+"""The reason of Misconfigured: no card that the pool selects can be shared as it specifies."""
+NOT_STARTED: Final = "ChangeImpossible"
+"""The reason of Configured: a change that is not started because no card could be shared so."""
 
 NOT_IN_MAINTENANCE: Final = DesiredCondition(MAINTENANCE, "False", "Serving", "the pool is not being changed")
 NOT_MISCONFIGURED: Final = DesiredCondition(
@@ -49,6 +53,25 @@ def decide(facts: PoolFacts) -> PoolDecision:
     facts = _following(facts, carried)
     if facts.deleting:
         return _delete(facts, carried, change)
+    if _is_refused(facts, carried):
+        return _without_change(facts, carried)
+    return _change(facts, carried, change)
+
+
+def _is_refused(facts: PoolFacts, applied: Sharing) -> bool:
+    """The cards have a sharing that works, and the wanted one is impossible on every card."""
+    works = bool(facts.members) and facts.misconfigured != IMPOSSIBLE
+    return bool(facts.impossible) and facts.wanted != applied and works
+
+
+def _without_change(facts: PoolFacts, applied: Sharing) -> PoolDecision:
+    """The decision for the previous sharing, and why the wanted one is not tried."""
+    decision = decide(replace(facts, wanted=applied, impossible=""))
+    why = f"{facts.impossible}; until then the pool stays at {applied}"
+    return replace(decision, configured=DesiredCondition(CONFIGURED, "False", NOT_STARTED, why))
+
+
+def _change(facts: PoolFacts, carried: Sharing, change: SharingChange | None) -> PoolDecision:
     if (drift := _drift(facts, carried)) is not None:
         closed = replace(drift, type=MAINTENANCE, reason=DRIFTED)
         return PoolDecision(carried, change, closed, _not_configured(drift), misconfigured=drift)
@@ -225,6 +248,8 @@ def _drift(facts: PoolFacts, applied: Sharing) -> DesiredCondition | None:
 
 
 def _conflict(facts: PoolFacts) -> DesiredCondition:
+    if facts.impossible:
+        return DesiredCondition(MISCONFIGURED, "True", IMPOSSIBLE, facts.impossible)
     if facts.conflicts:
         why = capacity.shortened_list(facts.conflicts)
         return DesiredCondition(MISCONFIGURED, "True", "CardContested", why)
