@@ -395,7 +395,8 @@ async def test_a_pool_that_no_card_can_serve_is_misconfigured_until_one_can(pool
         await pools.becomes("team-a", "Misconfigured", "True LayoutImpossible")
         why = (
             "the only card that the pool selects cannot have its allocation: "
-            "T4 does not support the MIG profiles 7g.70gb; change spec.allocation or the selectors of the pool"
+            "T4 does not support the MIG profiles 7g.70gb; "
+            "change spec.allocation or the selectors of the pool"
         )
         assert await pools.message("team-a", "Misconfigured") == why
         await pools.becomes("team-a", "Available", "False Misconfigured")
@@ -405,6 +406,33 @@ async def test_a_pool_that_no_card_can_serve_is_misconfigured_until_one_can(pool
         await pools.card("gpu-1", 1, hardware={"product": "H", "mig": {"capable": True, "types": [large]}})
         await pools.becomes("team-a", "Misconfigured", "False InOrder")
         await pools.rests("team-a")
+
+
+async def test_a_pool_says_that_a_namespace_of_its_access_does_not_exist(pools: PoolEnv) -> None:
+    """The pool serves the others meanwhile, and the condition goes with the namespace's creation."""
+    await pools.node("gpu-1")
+    account = f"{pools.namespace}/late-trainer"
+    await pools.pool(
+        "team-a", access={"namespaces": [pools.namespace, "late-team"], "serviceAccounts": [account]}
+    )
+    await pools.card("gpu-1", 0, "team-a")
+
+    async with pools.works():
+        await pools.becomes("team-a", "AccessUnresolved", "True NamespaceNotFound")
+        why = (
+            f"spec.access names namespace late-team and service account {account}, which do not exist;"
+            " create them, or correct spec.access"
+        )
+        assert await pools.message("team-a", "AccessUnresolved") == why
+        await pools.eventually(lambda: _notes(pools, "AccessUnresolved", [why]), "one Event")
+        await pools.becomes("team-a", "Available", "True Serving")
+        assert await pools.condition("team-a", "Misconfigured") == "False InOrder"
+
+        await pools.create(kinds.NAMESPACES, {"metadata": {"name": "late-team"}})
+        await pools.becomes("team-a", "AccessUnresolved", "True ServiceAccountNotFound")
+        await pools.create(kinds.SERVICE_ACCOUNTS, {"metadata": {"name": "late-trainer"}})
+        await pools.becomes("team-a", "AccessUnresolved", "False Resolved")
+        await pools.eventually(lambda: _recorded(pools, {"AccessResolved"}), "the Event of its end")
 
 
 async def test_a_change_that_no_card_can_serve_is_not_started(pools: PoolEnv) -> None:

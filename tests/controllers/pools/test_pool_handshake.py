@@ -77,12 +77,22 @@ async def at_work(world: LedgerEnv) -> AsyncIterator[list[GPUDevice]]:
         watched(world.api, kinds.LEASES, agents) as leases,
         watched(world.api, kinds.CONFIG_MAPS, ours) as configs,
         watched(world.api, kinds.NODE_RESERVATIONS, Selection()) as records,
+        watched(world.api, kinds.NAMESPACES, Selection()) as namespaces,
+        watched(world.api, kinds.SERVICE_ACCOUNTS, Selection()) as accounts,
         contextlib.AsyncExitStack() as stack,
     ):
         seen, ledgers = sight.sources, ReadOnlyLedgers(sight, records)
         card_sources = CardSources(seen.devices, seen.inventories, seen.pools, seen.nodes, leases)
         pool_sources = pool.PoolInformers(
-            seen.pools, seen.devices, seen.nodes, seen.inventories, configs, ledgers, FixedBookings()
+            pools=seen.pools,
+            devices=seen.devices,
+            nodes=seen.nodes,
+            inventories=seen.inventories,
+            config_maps=configs,
+            namespaces=namespaces,
+            accounts=accounts,
+            ledgers=ledgers,
+            bookings=FixedBookings(),
         )
         controllers: list[Any] = [
             CardSyncController(sight, world.manager, card_sync.CardSyncOptions()),

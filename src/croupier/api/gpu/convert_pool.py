@@ -22,6 +22,7 @@ from croupier.core.model.sharing import ReportedLayout, Sharing
 from croupier.core.pods.request_parser import POOL
 from croupier.core.pods.scheduler_filters import LabelRequirement
 from croupier.core.pools import selection
+from croupier.core.pools.admission import PoolAccess
 from croupier.core.pools.assignment import ASSIGNMENT, LONG_AGO, AssignableCard, AssignmentPool
 from croupier.core.pools.mig_support import MigSupport
 from croupier.core.pools.selection import CardFilter, CardSelector, CardTraits, LabelMatch
@@ -101,6 +102,13 @@ def pool(source: GPUPool) -> AssignmentPool:
         max_per_node=spec.allocation.max_devices_per_node,
         sharing=sharing(spec.allocation),
         deleting=meta.deletion_timestamp is not None,
+    )
+
+
+def access(source: GPUPool) -> PoolAccess:
+    subjects = source.spec.access
+    return PoolAccess(
+        frozenset(subjects.namespaces), frozenset(subjects.service_accounts), frozenset(subjects.dex_groups)
     )
 
 

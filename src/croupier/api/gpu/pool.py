@@ -378,7 +378,7 @@ class GPUPoolStatus(Wire, frozen=True, kw_only=True):
     devices: Annotated[tuple[PoolDevice, ...], Meta(max_length=5000)] = ()
     """The cards in the pool."""
     conditions: Conditions = ()
-    """Conditions of the pool: Available, Configured, Maintenance, Misconfigured, CapacityLow."""
+    """Conditions: Available, Configured, Maintenance, Misconfigured, CapacityLow, AccessUnresolved."""
 
 
 class GPUPool(Wire, frozen=True, kw_only=True):

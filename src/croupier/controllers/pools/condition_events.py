@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from croupier.api.meta import Condition
+from croupier.core.pools.access_subjects import ACCESS_UNRESOLVED
 from croupier.core.pools.maintenance import NOT_STARTED, STUCK
 from croupier.kube.controller.event_series import EventType
 
@@ -30,6 +31,8 @@ _BY_STATUS: Final[dict[tuple[str, str], tuple[str, EventType]]] = {
     ("Maintenance", "False"): ("MaintenanceEnded", "Normal"),
     ("Misconfigured", "True"): ("Misconfigured", "Warning"),
     ("Misconfigured", "False"): ("InOrder", "Normal"),
+    (ACCESS_UNRESOLVED, "True"): (ACCESS_UNRESOLVED, "Warning"),
+    (ACCESS_UNRESOLVED, "False"): ("AccessResolved", "Normal"),
 }
 
 

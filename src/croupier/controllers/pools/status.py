@@ -57,6 +57,7 @@ def status(
         outcome.configured,
         outcome.maintenance,
         outcome.misconfigured,
+        snapshot.access,
     )
     short = (replace(value, message=value.message[:_MAX_MESSAGE]) for value in desired)
     return GPUPoolStatus(
