@@ -10,12 +10,12 @@ from croupier.api.gpu.node import INCOMPLETE, GPUNodeInventory
 from croupier.api.gpu.pool import (
     DEFAULT_ENFORCEMENT,
     DEFAULT_SLICES,
-    DeviceFilter,
     GPUPool,
     PoolAllocation,
     ProfileCount,
     TimeSlice,
 )
+from croupier.api.gpu.pool_selector import DeviceFilter
 from croupier.api.meta import LabelSelector, condition
 from croupier.core.cards.lifecycle import Occupancy
 from croupier.core.model.sharing import ReportedLayout, Sharing

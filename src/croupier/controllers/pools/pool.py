@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -27,6 +27,7 @@ from croupier.controllers.pools import node_controller as pool_nodes
 from croupier.controllers.pools import node_matches as pool_claims
 from croupier.controllers.pools import pool_snapshot, writer
 from croupier.controllers.pools import status as pool_status
+from croupier.controllers.pools.access import AccessSubjects
 from croupier.controllers.pools.booking import Bookings
 from croupier.controllers.pools.condition_events import condition_events
 from croupier.controllers.pools.metrics import PoolMetrics
@@ -38,14 +39,13 @@ from croupier.controllers.shared import apply
 from croupier.core.cards import lifecycle
 from croupier.core.model.condition import DesiredCondition
 from croupier.core.model.namespaces import DEFAULT_NAMESPACE
-from croupier.core.pools import access_subjects, assignment, maintenance
+from croupier.core.pools import assignment, maintenance
 from croupier.core.pools import capacity as pool_capacity
 from croupier.core.pools.assignment import ASSIGNMENT, MANUAL_APPROVAL, Approval
 from croupier.core.pools.capacity import CountedCard
 from croupier.core.pools.sharing_change import CONFIGURED, PoolDecision
 from croupier.kube.cache import store
 from croupier.kube.cache.informer import Informer
-from croupier.kube.cache.store import ObjectChange
 from croupier.kube.client.api_client import Client
 from croupier.kube.client.clock import Clock, SystemClock
 from croupier.kube.client.errors import NotFound
@@ -120,6 +120,7 @@ class PoolController:
         follows = pool_claims.NodeMatchInformers(
             sources.pools, sources.devices, sources.nodes, sources.inventories
         )
+        self._access = AccessSubjects(sources.pools, sources.namespaces, sources.accounts)
         self._claims = NodeMatches(follows, self._settings.approval)
         self.controller: Controller[str] = Controller(
             NAME, self.reconcile, self._settings.options, metrics=self._settings.metrics
@@ -133,7 +134,7 @@ class PoolController:
         watch(sources.config_maps.store, sources.config_maps.cache, _pool_of_config)
         watch(sources.inventories.store, sources.inventories.cache, lambda _: ())
         watch(sources.nodes.store, sources.nodes.cache, lambda node: pool_nodes.node_marks(node).pools)
-        # Only created and deleted ones matter (see `_subject_changed`), but all must be synced before.
+        # Only created and deleted ones matter (see AccessSubjects), but all must be synced before.
         watch(sources.namespaces.store, sources.namespaces.cache, lambda _: ())
         watch(sources.accounts.store, sources.accounts.cache, lambda _: ())
 
@@ -149,8 +150,7 @@ class PoolController:
             self._claims.follow(self.controller.add),
             self._sources.bookings.subscribe(lambda pool: self.controller.add(pool, within=calm)),
             self._sources.ledgers.subscribe(self._ledger_changed),
-            self._sources.namespaces.store.subscribe(self._subject_changed),
-            self._sources.accounts.store.subscribe(self._subject_changed),
+            self._access.follow(lambda pool: self.controller.add(pool, within=calm)),
         )
         refreshing = asyncio.create_task(self._refresh())
         try:
@@ -174,15 +174,6 @@ class PoolController:
             name for device in self._on_node.get(node) for name in index_keys.pool_of_device(device)
         }:
             self.controller.add(pool, within=self._settings.debounce)
-
-    def _subject_changed(self, change: ObjectChange[Any]) -> None:
-        """A namespace or a service account was created or deleted: update the pools that name it."""
-        if change.old is not None and change.new is not None:
-            return
-        namespace = change.key.namespace or change.key.name
-        for pool in self._sources.pools.store:
-            if namespace in access_subjects.namespaces_of(convert_pool.access(pool)):
-                self.controller.add(pool.metadata.name, within=self._settings.debounce)
 
     async def reconcile(self, name: str) -> Result:
         if (early := self._delay(name)) > 0:
@@ -223,15 +214,7 @@ class PoolController:
             config=self._sources.config_maps.store.named(pool_config.name(name), self._settings.namespace),
             booked=self._sources.bookings.booked(name),
             older_duplicate=assignment.older_duplicate(this, pools) or "",
-            access=self._access(pool),
-        )
-
-    def _access(self, pool: GPUPool) -> DesiredCondition:
-        namespaces, accounts = self._sources.namespaces.store, self._sources.accounts.store
-        return access_subjects.decide(
-            convert_pool.access(pool),
-            lambda name: namespaces.named(name) is not None,
-            lambda account: accounts.named(account.partition("/")[2], account.partition("/")[0]) is not None,
+            access=self._access.condition(pool),
         )
 
     def _seen(self, device: GPUDevice) -> PoolCardView:
