@@ -6,6 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from croupier.core.cards import catalogue
+from croupier.core.cards.catalogue import CardModel
+from croupier.core.model import mig
+from croupier.core.model.refusal import Refusal
 from croupier.core.model.sharing import Sharing
 from croupier.core.pools import assignment, mig_support
 from croupier.core.pools.assignment import AssignableCard, AssignmentPool
@@ -92,3 +96,17 @@ def test_a_pool_is_impossible_exactly_if_every_selected_card_is(nodes: list[list
     cards = [mig for node in nodes for mig in node]
 
     assert bool(mig_support.impossible(found)) == (bool(cards) and all(mig is T4 for mig in cards))
+
+
+MODELS = [model for model in catalogue.MODELS if model.kinds]
+
+
+@given(st.sampled_from(MODELS), st.data())
+def test_no_layout_that_a_model_can_have_is_an_obstacle(model: CardModel, data: st.DataObject) -> None:
+    names = st.sampled_from([kind.name for kind in model.kinds])
+    wanted = mig.layout_of(data.draw(st.lists(names, min_size=1, max_size=7)))
+    fits = {kind.name: mig.max_devices(model.kinds, kind.name) for kind in model.kinds}
+    support = MigSupport(known=True, profiles=fits.keys(), fits=fits)
+
+    if not isinstance(mig.place(model.kinds, wanted), Refusal):
+        assert mig_support.obstacle(support, Sharing("MIG", layout=wanted), "the card") == ""
