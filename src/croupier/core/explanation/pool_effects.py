@@ -38,7 +38,7 @@ def share(facts: PoolFacts, cards: Iterable[FleetCard]) -> SharingEffect:
         return SharingEffect("declined", "is being deleted, so its sharing does not change any more")
     if problems := [why for card in cards if (why := _impossible(card, wanted))]:
         why = shortened(problems, MAX_LISTED)
-        return SharingEffect("declined", f"cannot be shared as {wanted}: {why}; it would be rolled back")
+        return SharingEffect("declined", f"cannot be shared as {wanted}: {why}; the pool would stay as it is")
     if facts.change is None and wanted == facts.applied:
         return SharingEffect("unchanged", f"is shared as {wanted} already")
     decision = maintenance.decide(replace(facts, members=tuple(map(_visible, facts.members))))
