@@ -73,7 +73,7 @@ async def test_the_nearest_of_two_nodes_is_the_one_with_more_free_cards(
     assert [(miss["node"], len(miss["cards"])) for miss in data["nearest"]] == [("node-2", 8), ("node-1", 4)]
 
 
-async def test_a_pod_of_a_pool_that_serves_nobody_reads_the_sentence_of_the_pool(
+async def test_a_pod_of_a_pool_that_is_closed_reads_the_sentence_of_the_pool(
     api, crds, clean_cluster, namespace, ask, cluster
 ):
     await env.node(api, "node-1")

@@ -409,7 +409,7 @@ async def test_a_pool_that_no_card_can_serve_is_misconfigured_until_one_can(pool
 
 
 async def test_a_pool_says_that_a_namespace_of_its_access_does_not_exist(pools: PoolEnv) -> None:
-    """The pool serves the others meanwhile, and the condition goes with the namespace's creation."""
+    """The pool serves the others, and the condition goes when the namespace is created."""
     await pools.node("gpu-1")
     account = f"{pools.namespace}/late-trainer"
     await pools.pool(

@@ -15,7 +15,7 @@ def access(*namespaces: str, accounts: tuple[str, ...] = (), groups: tuple[str, 
 FOUND = {
     "everyone": (EVERYONE, "", ""),
     "namespaces and accounts that exist": (access("ml", "web", accounts=("ml/trainer",)), "", ""),
-    "groups, which no object lists": (access(groups=("nobody",)), "", ""),
+    "groups, which no object lists": (access(groups=("strangers",)), "", ""),
     "a namespace": (
         access("ml", "gone"),
         "NamespaceNotFound",

@@ -94,7 +94,7 @@ def _declined(current: CurrentCard, answer: Assignment) -> DeclinedAssignment | 
     """What the status says about the annotation.
 
     While it says that the card was declined, the ledger offers the card, and `Withdrawn` may date from
-    before. So a card that is accepted now keeps its status until the ledger has reported it anew.
+    before. So a card that is accepted now keeps its status until the ledger has reported it again.
     """
     card = current.card
     if (refused := assignment.refusal(card, answer)) is not None:
