@@ -8,7 +8,13 @@ from msgspec import structs
 from croupier.api import nfd
 from croupier.api.gpu import GPUDevice, GPUPool, convert_inventory, convert_node
 from croupier.api.gpu.agent_report import ReportedHealth
-from croupier.api.gpu.device import DeviceHealth, DevicePartitioning, GPUDeviceStatus, PoolReference
+from croupier.api.gpu.device import (
+    DeclinedPool,
+    DeviceHealth,
+    DevicePartitioning,
+    GPUDeviceStatus,
+    PoolReference,
+)
 from croupier.api.gpu.pool import GPUPoolSpec, GPUPoolStatus, PoolAllocation
 from croupier.api.meta import Condition, ObjectMeta
 from croupier.api.nfd import (
@@ -29,12 +35,17 @@ def condition(kind: str, reason: str = "So", status: str = "True") -> Condition:
 
 
 def device(
-    pool: str = "", cut: DevicePartitioning | None = None, gone: bool = False, **annotations: str
+    pool: str = "",
+    cut: DevicePartitioning | None = None,
+    gone: bool = False,
+    declined: str = "",
+    **annotations: str,
 ) -> GPUDevice:
     notes = {f"gpu.deckhouse.io/{key}": value for key, value in annotations.items()}
     status = GPUDeviceStatus(
         cut=cut,
         pool_ref=PoolReference(name=pool) if pool else None,
+        declined=DeclinedPool(name=declined, reason="Declined") if declined else None,
         conditions=(condition("Vanished"),) if gone else (),
     )
     return GPUDevice(metadata=ObjectMeta(name="card", annotations=notes), status=status)
@@ -67,6 +78,15 @@ WITHHELD = {
     "retired and drained": (set_aside(device(drain="fan")), Withheld("Retired")),
     "not retired by the reason alone": (device(retired="worn out"), None),
     "joining": (device(assignment="a"), Withheld("Changing", "it is joining pool a")),
+    "not a card that its pool declined": (device(assignment="a", declined="a"), None),
+    "declined by another pool before": (
+        device(assignment="a", declined="b"),
+        Withheld("Changing", "it is joining pool a"),
+    ),
+    "leaving for a pool that declined it": (
+        device(pool="b", assignment="a", declined="a"),
+        Withheld("Changing", "it is leaving pool b"),
+    ),
     "leaving": (device(pool="a"), Withheld("Changing", "it is leaving pool a")),
     "from one pool to another": (
         device(pool="a", assignment="b"),

@@ -53,15 +53,15 @@ def test_a_card_is_converted_with_all_selector_fields():
     assert (found.id, found.traits.index, found.traits.pci) == ("node-1-0000-65-00-0", 3, "10de/2330")
     assert found.traits.profiles == {"1g.10gb", "2g.20gb"}
     assert (found.annotation, found.pool, found.drained, found.busy) == ("team-a", "team-b", True, True)
-    assert (found.known_profiles, found.excluded) == (True, False)
+    assert (found.mig.known, found.excluded) == (True, False)
     assert convert_pool.card(device(managed=False)).excluded
 
 
 def test_the_profiles_of_a_card_known_only_by_labels_are_unknown():
     labelled = {"product": "H100", "mig": {"capable": True}}
 
-    assert not convert_pool.card(device(hardware=labelled)).known_profiles
-    assert convert_pool.card(device(hardware={"product": "T4", "mig": {"capable": False}})).known_profiles
+    assert not convert_pool.card(device(hardware=labelled)).mig.known
+    assert convert_pool.card(device(hardware={"product": "T4", "mig": {"capable": False}})).mig.known
 
 
 def test_a_pool_is_converted_with_its_selectors():
@@ -84,7 +84,7 @@ def test_a_pool_is_converted_with_its_selectors():
         LabelMatch({"x": "y"}),
         2,
     )
-    assert found.profiles == {"1g.10gb"}
+    assert found.sharing == Sharing("MIG", profile="1g.10gb")
     assert found.resource == "gpu.deckhouse.io/team-a"
     assert found.created == datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -163,6 +163,40 @@ async def test_a_card_is_assigned_to_a_pool_and_unassigned(api, crds, clean_clus
     assert ASSIGNMENT not in (await api.get(kinds.GPU_DEVICES, CARD)).metadata.annotations
 
 
+async def test_a_declined_card_is_answered_with_the_reason_of_the_pool_that_was_asked_for(
+    api, crds, clean_cluster, ask
+):
+    await pool(api)
+    await pool(api, "team-b")
+    await api.create(kinds.GPU_NODE_INVENTORIES, {"metadata": {"name": "node-1"}})
+    others = [
+        {"pool": name, "reason": reason, "inventoryIDs": [CARD]}
+        for name, reason in (("team-b", "AwaitingApproval"), ("team-a", "OutOfSelector"))
+    ]
+    status = {"status": {"pools": {"pending": others}}}
+    await api.patch(kinds.GPU_NODE_INVENTORIES, "node-1", status, subresource="status")
+    await card(api)
+    before = ask("assign", CARD, "team-a", "--wait", "0.1")
+    assert before.err == f"croupier: card {CARD} is not done after 0.1 s: OutOfSelector team-a\n"
+
+    why = f"card {CARD} does not match the nodeSelector or deviceSelector of pool team-a"
+    seen = {"candidates": [{"inventoryID": CARD, "node": "node-1", "reason": why}]}
+    await api.patch(kinds.GPU_POOLS, "team-a", {"status": seen}, subresource="status")
+    assert ask("assign", CARD, "team-a", "--wait", "0.1").err.endswith(f"after 0.1 s: {why}\n")
+
+    declined = {"declined": {"name": "team-a", "reason": "OutOfSelector", "message": why}}
+    held = [condition("Occupied", "True", "InUse", "team/trainer holds 50 of it")]
+    await api.patch(
+        kinds.GPU_DEVICES, CARD, {"status": {**declined, "conditions": held}}, subresource="status"
+    )
+    answer = ask("assign", CARD, "team-a", "--wait", "0.1")
+    serves = "the card serves as before until the pool takes it"
+    assert (answer.code, answer.err) == (
+        1,
+        f"croupier: card {CARD} is not done after 0.1 s: {why}; {serves}\n",
+    )
+
+
 async def test_a_card_is_drained_and_retired(api, crds, clean_cluster, ask):
     await card(api, conditions=[condition("Occupied", "False", "Withdrawn")])
 

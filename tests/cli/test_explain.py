@@ -5,6 +5,7 @@ import json
 from typing import Any
 
 import pytest
+import yaml
 
 from croupier.api import kinds, quotas
 from croupier.kube.client.api_client import Client
@@ -47,6 +48,51 @@ async def test_a_pod_that_fits_nowhere(api, crds, clean_cluster, namespace, ask)
     assert (data["state"], data["sentence"]) == ("Pending", sentence)
     assert [miss["node"] for miss in data["nearest"]] == ["near-1", "far-1"]
     assert data["instead"] == [{"asks": ["40 % of 2 cards"], "node": "near-1"}]
+
+
+async def test_the_nearest_of_two_nodes_is_the_one_with_more_free_cards(
+    api, crds, clean_cluster, namespace, ask, cluster
+):
+    """explain and what-if name node-2 with 8 free, not node-1 with 4, and say that no node has 12."""
+    await env.node(api, "node-1")
+    await env.node(api, "node-2")
+    await env.ledger(api, "node-1", *[{}] * 4)
+    await env.ledger(api, "node-2", *[{}] * 8)
+    wanted = env.pod(namespace, cards="12", ratio="100")
+    await api.create(kinds.PODS, wanted)
+    never = "no node has 12 cards, the largest has 8: the pod cannot start even if all cards are free"
+
+    told = croupier("what-if", "-f", "-", kubeconfig=cluster.kubeconfig, stdin=yaml.safe_dump(wanted))
+    for answer in (ask(f"{namespace}/trainer"), told):
+        assert f"note       {never}" in answer.out
+        nearest = answer.out[answer.out.index("Nearest:") :]
+        assert nearest.index("node-2: the node has only 8 cards for it") < nearest.index("node-1: ")
+        bars = nearest[nearest.index("node-2") : nearest.index("node-1: ")]
+        assert bars.count("100 % free") == 8, "the bars show the cards that the words count"
+    data = ask("trainer", "-n", namespace, "-o", "json").data
+    assert [(miss["node"], len(miss["cards"])) for miss in data["nearest"]] == [("node-2", 8), ("node-1", 4)]
+
+
+async def test_a_pod_of_a_pool_that_is_closed_reads_the_sentence_of_the_pool(
+    api, crds, clean_cluster, namespace, ask, cluster
+):
+    await env.node(api, "node-1")
+    await env.ledger(api, "node-1", {})
+    why = "none of the 2 cards that the pool selects can have its allocation"
+    spec = {"allocation": {"mode": "MIG", "migProfile": "7g.80gb"}}
+    await api.create(kinds.GPU_POOLS, {"metadata": {"name": "team-a"}, "spec": spec})
+    status = {"message": why, "lastTransitionTime": "2030-01-31T12:00:00Z"}
+    conditions = [
+        {"type": "Misconfigured", "status": "True", "reason": "LayoutImpossible", **status},
+        {"type": "Available", "status": "False", "reason": "Misconfigured", **status},
+    ]
+    await api.patch(kinds.GPU_POOLS, "team-a", {"status": {"conditions": conditions}}, subresource="status")
+    body = env.pod(namespace)
+    body["spec"]["containers"][0]["resources"]["limits"]["gpu.deckhouse.io/team-a"] = "1"
+    await api.create(kinds.PODS, body)
+
+    assert f"note       pool team-a is not available: {why}" in ask(f"{namespace}/trainer").out
+    assert f"Misconfigured: {why}" in croupier("pools", kubeconfig=cluster.kubeconfig).out
 
 
 async def test_a_pod_that_would_fit(api, crds, clean_cluster, namespace, ask):

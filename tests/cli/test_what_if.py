@@ -44,6 +44,24 @@ async def test_copies_are_placed_until_the_cluster_is_full(api, crds, clean_clus
     assert (await api.list(kinds.PODS, Selection(namespace="team"))).items == []
 
 
+async def test_words_and_bars_show_the_cluster_with_the_copies_that_fit(api, crds, clean_cluster, ask):
+    """Why the next copy waits is about the cards that the copies before it have left."""
+    await env.node(api, "tried-1")
+    await env.ledger(api, "tried-1", {"a/one/u1": 60}, {})
+    half = yaml.safe_dump(env.pod("team", ratio="50"))
+
+    text = ask("--count", "3", stdin=half)
+    data = ask("--count", "3", "-o", "json", stdin=half).data
+
+    assert "2 of 3 copies would fit now" in text.out
+    assert "tried-1: card 0 is short by 10 %" in text.out
+    near = text.out[text.out.index("Nearest:") :]
+    assert "40 % free; a/one 60 %" in near
+    assert "0 % free; team/trainer 50 %" in near
+    [miss] = data["why"]["nearest"]
+    assert [(card["index"], card["free"]) for card in miss["cards"]] == [(0, 40), (1, 0)]
+
+
 async def test_reads_the_pod_template_of_deployments_jobs_and_lists(api, crds, clean_cluster, ask):
     await env.node(api, "tried-1")
     spec = {"containers": [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": 1}}}]}

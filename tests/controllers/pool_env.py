@@ -277,7 +277,15 @@ class PoolEnv:
                 kinds.CONFIG_MAPS, Selection(self.namespace, labels=pool_config.POOL_LABEL)
             )
             sources = pool.PoolInformers(
-                seen.pools, seen.devices, seen.nodes, seen.inventories, configs, ledgers, self.bookings
+                pools=seen.pools,
+                devices=seen.devices,
+                nodes=seen.nodes,
+                inventories=seen.inventories,
+                config_maps=configs,
+                namespaces=await follow(kinds.NAMESPACES),
+                accounts=await follow(kinds.SERVICE_ACCOUNTS),
+                ledgers=ledgers,
+                bookings=self.bookings,
             )
             recorder = EventRecorder(self.api, pool.REPORTER)
             self.registry = CollectorRegistry()

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from croupier.admission.review import AdmissionRequest, AdmissionVerdict
 from croupier.api.core_v1 import MIRROR
-from croupier.api.gpu import GPUPool
+from croupier.api.gpu import GPUPool, convert_pool
 from croupier.api.gpu.pool import UNIT_OF_MODE
 from croupier.core.model import sharing
 from croupier.core.model.refusal import Refusal
@@ -21,7 +21,6 @@ from croupier.core.pools import admission as pool_admission
 from croupier.core.pools.admission import (
     AdmissionPool,
     PodRequester,
-    PoolAccess,
     PoolAdmitted,
 )
 
@@ -89,7 +88,7 @@ def asker(request: AdmissionRequest) -> PodRequester:
 
 def pool_facts(pool: GPUPool, defaults: PoolDefaults = DEFAULTS) -> AdmissionPool:
     spec, status = pool.spec, pool.status
-    capacity, access, scheduling = status.capacity, spec.access, spec.scheduling
+    capacity, scheduling = status.capacity, spec.scheduling
     strategy = scheduling.strategy or defaults.strategy
     holding = {
         condition.type: condition.message for condition in status.conditions if condition.status == "True"
@@ -97,9 +96,7 @@ def pool_facts(pool: GPUPool, defaults: PoolDefaults = DEFAULTS) -> AdmissionPoo
     leaving = pool.metadata.deletion_timestamp is not None
     return AdmissionPool(
         name=pool.metadata.name,
-        access=PoolAccess(
-            frozenset(access.namespaces), frozenset(access.service_accounts), frozenset(access.dex_groups)
-        ),
+        access=convert_pool.access(pool),
         closed=pool_admission.closed_reason(pool.metadata.name, holding, deleting=leaving),
         total=capacity.total if capacity is not None else None,
         per_pod=capacity.per_pod if capacity is not None else None,

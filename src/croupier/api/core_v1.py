@@ -210,6 +210,10 @@ class Namespace(Wire, frozen=True, kw_only=True):
     status: NamespaceStatus = NamespaceStatus()
 
 
+class ServiceAccount(Wire, frozen=True, kw_only=True):
+    metadata: ObjectMeta = ObjectMeta()
+
+
 class ConfigMap(Wire, frozen=True, kw_only=True):
     metadata: ObjectMeta = ObjectMeta()
     data: dict[str, str] = field(default_factory=dict)

@@ -10,6 +10,7 @@ from croupier.api.core_v1 import (
     Node,
     Pod,
     Secret,
+    ServiceAccount,
     WebhookConfiguration,
 )
 from croupier.api.gpu import GPUDevice, GPUNodeInventory, GPUPool
@@ -40,7 +41,7 @@ VALIDATING_WEBHOOKS: Final = Resource(
     WebhookConfiguration,
 )
 LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease", True, Lease)
-SERVICE_ACCOUNTS: Final[Resource[Raw]] = Resource("", "v1", "serviceaccounts", "ServiceAccount", True, dict)
+SERVICE_ACCOUNTS: Final = Resource("", "v1", "serviceaccounts", "ServiceAccount", True, ServiceAccount)
 DEPLOYMENTS: Final[Resource[Raw]] = Resource("apps", "v1", "deployments", "Deployment", True, dict)
 DAEMON_SETS: Final[Resource[Raw]] = Resource("apps", "v1", "daemonsets", "DaemonSet", True, dict)
 CUSTOM_RESOURCE_DEFINITIONS: Final[Resource[Raw]] = Resource(

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Final, Literal, Protocol, TypeAlias, Typ
 
 from msgspec import Meta, field
 
-from croupier.api.wire import INT64, Rule, Wire, matches, rule, schema
+from croupier.api.wire import INT64, Rule, Wire, cel_rules, matches, rule, schema
 from croupier.core.model.condition import ConditionStatus, DesiredCondition
 
 DNS_LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
@@ -31,7 +31,32 @@ MIGProfile: TypeAlias = Annotated[
     Meta(max_length=32),
     matches(MIG_PROFILE, MIG_PROFILE_MESSAGE),
 ]
-Labels: TypeAlias = dict[str, Annotated[str, Meta(max_length=63)]]
+LABEL_KEY_MESSAGE: Final = "must be the key of a label, such as topology.kubernetes.io/zone"
+LabelKey: TypeAlias = Annotated[
+    str,
+    Meta(min_length=1, max_length=316),
+    cel_rules(rule("!format.qualifiedName().validate(self).hasValue()", LABEL_KEY_MESSAGE)),
+]
+LabelValue: TypeAlias = Annotated[
+    str,
+    Meta(max_length=63),
+    cel_rules(
+        rule(
+            "!format.labelValue().validate(self).hasValue()",
+            "must be the value of a label: letters, digits, '-', '_' and '.', as in eu-west-1",
+        )
+    ),
+]
+Labels: TypeAlias = Annotated[
+    dict[str, LabelValue],
+    Meta(max_length=64),
+    cel_rules(
+        rule(
+            "self.all(key, !format.qualifiedName().validate(key).hasValue())",
+            "a key is not the key of a label, such as topology.kubernetes.io/zone",
+        )
+    ),
+]
 ObservedGeneration: TypeAlias = Annotated[int, Meta(ge=0), INT64]
 
 
@@ -141,18 +166,18 @@ class LabelSelectorRequirement(Wire, frozen=True, kw_only=True):
         ),
     )
 
-    key: Annotated[str, Meta(min_length=1, max_length=316)]
+    key: LabelKey
     """The key of the label."""
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
     """How the label must relate to the values: In, NotIn, Exists or DoesNotExist."""
-    values: Annotated[tuple[Annotated[str, Meta(max_length=63)], ...], Meta(max_length=64)] = ()
+    values: Annotated[tuple[LabelValue, ...], Meta(max_length=64)] = ()
     """The values for the operators In and NotIn. Leave empty for Exists and DoesNotExist."""
 
 
 class LabelSelector(Wire, frozen=True, kw_only=True):
     """Selects objects by their labels. All requirements must hold. An empty selector matches every object."""
 
-    match_labels: Annotated[Labels, Meta(max_length=64)] = field(default_factory=dict)
+    match_labels: Labels = field(default_factory=dict)
     """Labels that must have exactly the given values."""
     match_expressions: Annotated[tuple[LabelSelectorRequirement, ...], Meta(max_length=64)] = ()
     """Further requirements on labels."""

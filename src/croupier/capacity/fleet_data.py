@@ -87,6 +87,7 @@ def card(device: GPUDevice, inventory: GPUNodeInventory | None) -> FleetCard:
         drained_by_pool=drain is not None and sharing_change.is_drain_reason(drain),
         blocked=convert_node.withheld(_settled(device)),
         defect=pool_members.defect(device, inventory),
+        declined=convert_node.is_declined(device),
     )
 
 

@@ -1,7 +1,7 @@
 """Why a pod is placed or pending: read from the cluster, and as JSON data for command line and web pages."""
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -75,10 +75,13 @@ async def _read_pod(api: Client, namespace: str, name: str, now: datetime) -> Ex
     is_bound = scheduled is not None and scheduled.status == "True"
     message = "" if scheduled is None or is_bound else _unescaped(scheduled.message)
     needs = convert_affinity.pod_needs(pod)
-    return ExplainResult(
+    found = (
         own_pod.explain(view, needs, message=message, pools=pool_amounts(taken, view.wants))
         if taken.incomplete
-        else explain.explain(view, needs, world),
+        else explain.explain(view, needs, world)
+    )
+    return ExplainResult(
+        with_pool_notes(found, taken),
         world,
         scheduler=message,
         since=scheduled.last_transition_time if scheduled is not None and is_bound else None,
@@ -102,6 +105,19 @@ def pool_strategy(seen: ClusterSnapshot, wants: CardRequest) -> Strategy:
     requested = {want.pool for want in wants if want.pool}
     strategies = {pool.metadata.name: pool.spec.scheduling.strategy for pool in seen.pools}
     return next((chosen for name in sorted(requested) if (chosen := strategies.get(name))), "Spread")
+
+
+def with_pool_notes(found: PlacementExplanation, seen: ClusterSnapshot) -> PlacementExplanation:
+    """Add why the requested pools serve no pods now, in the words of their condition Available."""
+    requested = {want.pool for want in found.pod.wants if want.pool}
+    notes = tuple(
+        f"pool {pool.metadata.name} is not available: {available.message}"
+        for pool in seen.pools
+        if pool.metadata.name in requested
+        and (available := meta.condition(pool.status.conditions, "Available")) is not None
+        and available.status == "False"
+    )
+    return replace(found, notes=(*found.notes, *notes)) if found.state == "Pending" else found
 
 
 def pool_amounts(seen: ClusterSnapshot, wants: CardRequest) -> tuple[PoolAmount, ...]:
@@ -194,7 +210,7 @@ def what_if_data(view: PodView, played: WhatIfResult, world: SchedulingInputs, c
             for place in played.places
         ],
         "missing": count - len(played.places),
-        "why": None if stopped is None else as_data(ExplainResult(stopped, world)),
+        "why": None if stopped is None else as_data(ExplainResult(stopped, played.after)),
     }
 
 

@@ -7,7 +7,7 @@ import msgspec
 from croupier.api import meta
 from croupier.api.gpu import GPUPool
 
-PROBLEM_CONDITIONS: Final = ("Misconfigured", "Maintenance", "CapacityLow")
+PROBLEM_CONDITIONS: Final = ("Misconfigured", "Maintenance", "CapacityLow", "AccessUnresolved")
 """Conditions that report a problem when True, most severe first."""
 
 

@@ -116,7 +116,7 @@ def print_text(view: "PodView", played: "WhatIfResult", world: "SchedulingInputs
         tables.echo(("node", "copies", "cards"), rows(played, world))
     if played.stopped is not None:
         typer.echo(f"{'' if placed == 0 else chr(10)}{count - placed} of {count} would stay pending{asks}.")
-        for line in explaining.lines(ExplainResult(played.stopped, world)):
+        for line in explaining.lines(ExplainResult(played.stopped, played.after)):
             typer.echo(line)
 
 

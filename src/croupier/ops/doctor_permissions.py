@@ -100,7 +100,7 @@ async def excess(api: Client, namespace: str) -> list[ExcessPermission]:
 
 async def _accounts(api: Client, namespace: str) -> set[str]:
     listed = await api.list(kinds.SERVICE_ACCOUNTS, Selection(namespace))
-    return {account["metadata"]["name"] for account in listed.items}
+    return {account.metadata.name for account in listed.items}
 
 
 def _review(account: str, right: RequiredPermission, verb: str, namespace: str) -> Raw:

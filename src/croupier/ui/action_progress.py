@@ -34,7 +34,8 @@ def _reason(
 ) -> str:
     """As the command line says it, but with only the holders that the viewer may see."""
     occupied = meta.condition(device.status.conditions, OCCUPIED)
-    if occupied is not None and occupied.status == "True":
+    declined = card_changes.declined_by(device, pool)
+    if occupied is not None and occupied.status == "True" and not declined:
         holders = list(fleet.holders(held)) if held is not None else []
         return f"until {card_outcomes.named_holders(holders)} ended"
     return card_changes.pending_reason(device, pool, inventory)

@@ -65,6 +65,8 @@ class _PoolGroup:
         self._leases = follow(kinds.LEASES, agents, name="leases of node agents")
         ours = Selection(self._settings.namespace, labels=pool_config.POOL_LABEL)
         self._config_maps = follow(kinds.CONFIG_MAPS, ours)
+        self._namespaces = follow(kinds.NAMESPACES)
+        self._accounts = follow(kinds.SERVICE_ACCOUNTS)
         self._waiting = follow(kinds.PODS, booking.WAITING_PODS, name="pods that wait for a pool")
         self.recorders = CardEventRecorders(context.api, context.metrics.events)
         self.booked = EventRecorder(
@@ -109,6 +111,8 @@ class _PoolGroup:
             nodes=seen.nodes,
             inventories=seen.inventories,
             config_maps=self._config_maps,
+            namespaces=self._namespaces,
+            accounts=self._accounts,
             ledgers=self._ledgers,
             bookings=bookings,
         )

@@ -122,6 +122,34 @@ async def test_a_card_joins_and_leaves_a_pool_between_its_pods(world: LedgerEnv)
     assert never_moved_while_held(shown)
 
 
+async def test_a_declined_card_serves_as_before_until_its_pool_takes_it(world: LedgerEnv):
+    """Its pool accepts it while a pod holds it: the card joins after the pod, and not by an old report."""
+    card = await fit_node(world)
+    narrow = {**POOL, "deviceSelector": {"include": {"indexes": ["7"]}}}
+    await world.create(kinds.GPU_POOLS, {"metadata": {"name": "team-b"}, "spec": narrow})
+    async with at_work(world) as shown:
+        await reaches(world, card, "PendingAssignment", "Free")
+        await assigned(world, card, "team-b")
+        await until_async(lambda: _declined(world, card, "team-b"), "the card to be declined", within=60)
+        await ledgers(world, card, healthy=True, pool="", mode="Percent")
+        await reaches(world, card, "Ready", "Free")
+
+        await world.plant(TRAINER, card)
+        wide = {"spec": {"deviceSelector": {"include": {"indexes": ["0-7"]}}}}
+        await world.api.patch(kinds.GPU_POOLS, "team-b", wide)
+        await ledgers(world, card, healthy=False, pool="", used=50)
+        await world.manager.amend(NODE, lambda held: ledger.release(held, TRAINER))
+        await reaches(world, card, "Assigned", "Free")
+        await ledgers(world, card, healthy=True, pool="team-b", mode="Exclusive")
+    assert [_occupancy(old) for old, new in pairwise(shown) if _pool(old) != _pool(new)] == ["Withdrawn"]
+    assert shown[-1].status.declined is None
+
+
+async def _declined(world: LedgerEnv, card: str, pool: str) -> bool:
+    declined = (await world.api.get(kinds.GPU_DEVICES, card)).status.declined
+    return declined is not None and (declined.name, declined.reason) == (pool, "OutOfSelector")
+
+
 def never_moved_while_held(shown: list[GPUDevice]) -> bool:
     """Before every change of its pool the card was reported as Withdrawn."""
     moves = [(old, new) for old, new in pairwise(shown) if _pool(old) != _pool(new)]

@@ -16,6 +16,7 @@ from croupier.core.pods.request_parser import POOL
 from croupier.core.pools import admission as pool_admission
 from croupier.core.pools.admission import PodRequester
 from croupier.kube.client import config
+from croupier.kube.client.api_client import Selection
 from croupier.kube.client.errors import NotFound
 from tests.controllers.pool_env import PoolEnv, condition, pool_env
 
@@ -192,6 +193,10 @@ async def test_a_changed_enforcement_applies_after_the_last_share_ended(pools: P
             return bool(await _served_enforcement(pools) == "None")
 
         await pools.eventually(served, "the agents to read enforcement None")
+        await pools.rests("team-a")
+        await pools.occupied(card, "Free")
+        await pools.becomes("team-a", "Available", "True Serving")
+        assert not await _drained(pools, card)
 
 
 async def test_a_pool_says_that_nothing_enforces_its_shares(pools: PoolEnv) -> None:
@@ -418,6 +423,79 @@ async def test_two_pools_that_would_take_one_card_are_both_misconfigured(pools: 
             await pools.becomes(name, "Misconfigured", "False InOrder")
 
 
+async def test_a_pool_that_no_card_can_serve_is_misconfigured_until_one_can(pools: PoolEnv) -> None:
+    await pools.node("gpu-1")
+    large = {"name": "7g.70gb", "count": 1}
+    await pools.card("gpu-1", 0, hardware={"product": "T4", "mig": {"capable": False}})
+    await pools.pool("team-a", mode="MIG", allocation={"migProfile": "7g.70gb"})
+
+    async with pools.works():
+        await pools.becomes("team-a", "Misconfigured", "True LayoutImpossible")
+        why = (
+            "the only card that the pool selects cannot have its allocation: "
+            "T4 does not support the MIG profiles 7g.70gb; "
+            "change spec.allocation or the selectors of the pool"
+        )
+        assert await pools.message("team-a", "Misconfigured") == why
+        await pools.becomes("team-a", "Available", "False Misconfigured")
+        assert await pools.message("team-a", "Available") == why
+        await pools.eventually(lambda: _notes(pools, "Misconfigured", [why]), "one Event with the sentence")
+
+        await pools.card("gpu-1", 1, hardware={"product": "H", "mig": {"capable": True, "types": [large]}})
+        await pools.becomes("team-a", "Misconfigured", "False InOrder")
+        await pools.rests("team-a")
+
+
+async def test_a_pool_says_that_a_namespace_of_its_access_does_not_exist(pools: PoolEnv) -> None:
+    """The pool serves the others, and the condition goes when the namespace is created."""
+    await pools.node("gpu-1")
+    account = f"{pools.namespace}/late-trainer"
+    await pools.pool(
+        "team-a", access={"namespaces": [pools.namespace, "late-team"], "serviceAccounts": [account]}
+    )
+    await pools.card("gpu-1", 0, "team-a")
+
+    async with pools.works():
+        await pools.becomes("team-a", "AccessUnresolved", "True NamespaceNotFound")
+        why = (
+            f"spec.access names namespace late-team and service account {account}, which do not exist;"
+            " create them, or correct spec.access"
+        )
+        assert await pools.message("team-a", "AccessUnresolved") == why
+        await pools.eventually(lambda: _notes(pools, "AccessUnresolved", [why]), "one Event")
+        await pools.becomes("team-a", "Available", "True Serving")
+        assert await pools.condition("team-a", "Misconfigured") == "False InOrder"
+
+        await pools.create(kinds.NAMESPACES, {"metadata": {"name": "late-team"}})
+        await pools.becomes("team-a", "AccessUnresolved", "True ServiceAccountNotFound")
+        await pools.create(kinds.SERVICE_ACCOUNTS, {"metadata": {"name": "late-trainer"}})
+        await pools.becomes("team-a", "AccessUnresolved", "False Resolved")
+        await pools.eventually(lambda: _recorded(pools, {"AccessResolved"}), "the Event of its end")
+
+
+async def test_a_change_that_no_card_can_serve_is_not_started(pools: PoolEnv) -> None:
+    await pools.node("gpu-1")
+    await pools.pool("team-a")
+    card = await pools.card("gpu-1", 0, "team-a")
+    await pools.is_cut(card)
+
+    async with pools.works():
+        await pools.becomes("team-a", "Available", "True Serving")
+        await pools.set_allocation("team-a", mode="MIG", migProfile="7g.70gb")
+        await pools.becomes("team-a", "Configured", "False ChangeImpossible")
+        message = await pools.message("team-a", "Configured")
+        assert "SIM does not support the MIG profiles 7g.70gb" in message
+        assert message.endswith("until then the pool stays at Exclusive")
+        await pools.eventually(lambda: _notes(pools, "ChangeImpossible", [message]), "one Event")
+        await pools.rests("team-a")
+        assert await _is(pools, "Exclusive")
+        assert await pools.condition("team-a", "Available") == "True Serving"
+        assert await pools.condition("team-a", "Maintenance") == "False Serving"
+
+        await pools.set_allocation("team-a", mode="Exclusive")
+        await pools.becomes("team-a", "Configured", "True Configured")
+
+
 async def test_after_the_deadline_the_pool_names_the_holders(pools: PoolEnv) -> None:
     await pools.node("gpu-1")
     await pools.pool("team-a")
@@ -477,6 +555,13 @@ async def _is(pools: PoolEnv, mode: str) -> bool:
 
 async def _recorded(pools: PoolEnv, reasons: set[str], name: str = "team-a") -> bool:
     return reasons <= await pools.events(name)
+
+
+async def _notes(pools: PoolEnv, reason: str, wanted: list[str], name: str = "team-a") -> bool:
+    listed = await pools.api.list(kinds.EVENTS, Selection("default"))
+    return [
+        event.note for event in listed.items if event.regarding.name == name and event.reason == reason
+    ] == wanted
 
 
 async def _is_used_up(pools: PoolEnv) -> bool:

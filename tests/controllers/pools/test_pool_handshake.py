@@ -15,6 +15,7 @@ import pytest
 
 from croupier.api import kinds, meta
 from croupier.api.gpu import GPUDevice, agent_report, convert_pool, pool_config
+from croupier.api.gpu.device import DRAIN
 from croupier.api.gpu.pool import PoolAllocation
 from croupier.capacity.read_only_ledgers import ReadOnlyLedgers
 from croupier.controllers.cards.cards import CardController
@@ -76,12 +77,22 @@ async def at_work(world: LedgerEnv) -> AsyncIterator[list[GPUDevice]]:
         watched(world.api, kinds.LEASES, agents) as leases,
         watched(world.api, kinds.CONFIG_MAPS, ours) as configs,
         watched(world.api, kinds.NODE_RESERVATIONS, Selection()) as records,
+        watched(world.api, kinds.NAMESPACES, Selection()) as namespaces,
+        watched(world.api, kinds.SERVICE_ACCOUNTS, Selection()) as accounts,
         contextlib.AsyncExitStack() as stack,
     ):
         seen, ledgers = sight.sources, ReadOnlyLedgers(sight, records)
         card_sources = CardSources(seen.devices, seen.inventories, seen.pools, seen.nodes, leases)
         pool_sources = pool.PoolInformers(
-            seen.pools, seen.devices, seen.nodes, seen.inventories, configs, ledgers, FixedBookings()
+            pools=seen.pools,
+            devices=seen.devices,
+            nodes=seen.nodes,
+            inventories=seen.inventories,
+            config_maps=configs,
+            namespaces=namespaces,
+            accounts=accounts,
+            ledgers=ledgers,
+            bookings=FixedBookings(),
         )
         controllers: list[Any] = [
             CardSyncController(sight, world.manager, card_sync.CardSyncOptions()),
@@ -183,6 +194,29 @@ async def test_the_whole_pool_changes_after_its_last_pod(world: LedgerEnv) -> No
         for card in (first, second):
             await serves(world, card, mode="MIG", healthy=True, pool=POOL)
     assert changed_only_when_withdrawn(shown, 2)
+
+
+@pytest.mark.parametrize("world", ["CRD"], indirect=True)
+async def test_a_change_that_needs_no_partitioning_drains_no_card_when_it_is_finished(
+    world: LedgerEnv,
+) -> None:
+    """The pool opens with all its cards: none is withdrawn again by a drain of the finished change."""
+    first, second = await two_cards(world, "MPS")
+    async with at_work(world) as shown:
+        for card in (first, second):
+            await serves(world, card, mode="Percent", pool=POOL, healthy=True)
+        await set_allocation(world, mode="MPS", enforcement="None")
+
+        async def adopted() -> bool:
+            allocation = (await world.api.get(kinds.GPU_POOLS, POOL)).status.allocation
+            return allocation is not None and allocation.enforcement == "None"
+
+        await until_async(adopted, "the pool to have enforcement None", within=TIMEOUT)
+        await is_(world, "Maintenance", "False Serving")
+        for card in (first, second):
+            await serves(world, card, mode="Percent", pool=POOL, healthy=True)
+        await is_(world, "Available", "True Serving")
+    assert [device.metadata.name for device in shown if DRAIN in device.metadata.annotations] == []
 
 
 @pytest.mark.parametrize("world", ["InMemory"], indirect=True)

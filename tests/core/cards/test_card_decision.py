@@ -7,8 +7,10 @@ import pytest
 from croupier.core.cards import card_decision
 from croupier.core.cards.card_decision import CardDecision, CurrentCard
 from croupier.core.cards.lifecycle import CLEAN, CardFacts, CardTrouble
+from croupier.core.model.sharing import Sharing
 from croupier.core.pools.assignment import Approval, AssignableCard, Assignment, AssignmentPool
-from croupier.core.pools.selection import CardTraits
+from croupier.core.pools.mig_support import MigSupport
+from croupier.core.pools.selection import CardFilter, CardSelector, CardTraits
 
 FIT = CardFacts(checked=True, prepared=True, clean=CLEAN, occupancy="Free")
 BROKEN = CardTrouble("CriticalXID", "XID 79 was reported")
@@ -20,8 +22,8 @@ def card(index: int = 0, **about) -> AssignableCard:
     return AssignableCard(CardTraits(f"node-1-gpu-{index}", index=index), **about)
 
 
-def goes(phase, facts: CardFacts, pools=(TEAM,), **about) -> CardDecision:
-    standing = CurrentCard(card(**about), phase, facts)
+def goes(phase, facts: CardFacts, pools=(TEAM,), *, declined=False, **about) -> CardDecision:
+    standing = CurrentCard(card(**about), phase, facts, declined=declined)
     return card_decision.decide([standing], {}, pools, Approval())["node-1-gpu-0"]
 
 
@@ -68,6 +70,73 @@ def test_an_ignored_card_has_only_one_condition():
     told = card_decision.conditions(goes("Faulted", replace(FIT, ignored=True, fault=BROKEN), excluded=True))
 
     assert [(one.type, one.status) for one in told] == [("Ignored", "True")]
+
+
+NARROW = replace(TEAM, devices=CardSelector(CardFilter(indexes=((7, 7),))))
+MIG = replace(TEAM, sharing=Sharing("MIG", profile="7g.90gb"))
+OTHER = AssignmentPool("team-b", "gpu.deckhouse.io/team-b")
+
+DECLINED = {
+    "its selectors exclude the card": ([NARROW, OTHER], {}, "OutOfSelector", "does not match"),
+    "it has enough cards of the node": (
+        [replace(TEAM, max_per_node=0), OTHER],
+        {},
+        "Declined",
+        "at most 0 cards of a node",
+    ),
+    "the card lacks its MIG profile": (
+        [MIG, OTHER],
+        {"mig": MigSupport(known=True)},
+        "Declined",
+        "does not support the MIG profiles 7g.90gb",
+    ),
+}
+
+
+@pytest.mark.parametrize(("pools", "about", "reason", "words"), DECLINED.values(), ids=DECLINED)
+def test_the_pool_in_the_annotation_declines_the_card_because(pools, about, reason, words):
+    found = goes("PendingAssignment", FIT, pools, annotation="team-a", **about)
+
+    assert found.declined is not None
+    assert (found.declined.pool, found.declined.reason) == ("team-a", reason)
+    assert words in found.declined.message
+    assert "team-b" not in found.declined.message
+    assert found.pool == ""
+
+
+NOT_DECLINED = {
+    "without annotation": {},
+    "in its pool": {"annotation": "team-a", "pool": "team-a"},
+    "that leaves another pool": {"annotation": "team-a", "pool": "team-b"},
+    "that is retired": {"annotation": "team-a", "excluded": True},
+}
+
+
+@pytest.mark.parametrize("about", NOT_DECLINED.values(), ids=NOT_DECLINED)
+def test_no_pool_declines_a_card(about):
+    assert goes("PendingAssignment", FIT, [NARROW, OTHER], declined=True, **about).declined is None
+
+
+def test_a_card_that_is_not_ready_is_kept_for_its_pool():
+    found = goes("Discovered", CardFacts(), annotation="team-a")
+
+    assert found.declined is None
+    assert [entry.reason for entry in found.assignment.pending] == ["Declined"]
+
+
+def test_a_declined_card_joins_only_after_the_ledger_has_withdrawn_it_again():
+    """While it was declined the ledger offered it: `Withdrawn` may be older than a pod's hold."""
+    stale = goes("PendingAssignment", replace(FIT, occupancy="Withdrawn"), declined=True, annotation="team-a")
+    assert stale.declined is not None
+    assert (stale.pool, stale.declined.message) == (
+        "",
+        "pool team-a takes card node-1-gpu-0 as soon as the ledger offers the card again",
+    )
+
+    offered = goes("PendingAssignment", FIT, declined=True, annotation="team-a")
+    assert (offered.pool, offered.declined) == ("", None)
+    joins = goes("PendingAssignment", replace(FIT, occupancy="Withdrawn"), annotation="team-a")
+    assert (joins.phase, joins.pool) == ("Assigned", "team-a")
 
 
 def test_an_automatic_pool_takes_the_card_only_after_the_annotation_is_stored():

@@ -19,6 +19,7 @@ from croupier.core.model.sharing import Sharing
 from croupier.core.model.withheld import Withheld
 from croupier.core.pools.assignment import MANUAL_APPROVAL, Approval, AssignableCard, AssignmentPool
 from croupier.core.pools.capacity import Capacity
+from croupier.core.pools.mig_support import MigSupport
 from croupier.core.pools.selection import CardFilter, CardSelector, CardTraits
 
 NODE = "node-1"
@@ -32,8 +33,10 @@ JOB = "team/job/u1"
 def card(index: int = 0, *, pool: str = "", assigned: str | None = None, **fields: Any) -> FleetCard:
     """A card that is settled: `assigned`, its annotation, is its pool unless told."""
     reported = {name: fields.pop(name) for name in ("cut", "fits", "ahead") if name in fields}
-    traits = {name: fields.pop(name) for name in ("obstacle", "known_profiles") if name in fields}
-    profiles = frozenset(fields.pop("profiles", reported.get("fits", ())))
+    fits = reported.get("fits", {})
+    profiles = frozenset(fields.pop("profiles", fits))
+    mig = MigSupport(fields.pop("known_profiles", False), profiles, fits)
+    obstacle = fields.pop("obstacle", "")
     name, drain = f"card-{index}", fields.get("drain")
     excluded = fields.get("retired", False) or not fields.get("managed", True)
     assignable = AssignableCard(
@@ -42,7 +45,8 @@ def card(index: int = 0, *, pool: str = "", assigned: str | None = None, **field
         pool=pool,
         drained=drain is not None,
         excluded=excluded,
-        **traits,
+        obstacle=obstacle,
+        mig=mig,
     )
     plain = FleetCard(assignable, ReportedCard(name, index), **fields)
     faulted = bool(plain.defect)
@@ -56,7 +60,7 @@ def pool(name: str = "a", sharing: Sharing = WHOLE, *, withheld: str = "", **fie
     """A pool; `fields` are those of its assignment, or booked and closed."""
     why = Withheld("Changing", withheld) if withheld else None
     own = {field: fields.pop(field) for field in ("booked", "closed") if field in fields}
-    rules = AssignmentPool(name, resource=f"gpu.deckhouse.io/{name}", **fields)
+    rules = AssignmentPool(name, resource=f"gpu.deckhouse.io/{name}", sharing=sharing, **fields)
     return FleetPool(rules, ReportedPool(sharing, why), UNITS[sharing.mode], **own)
 
 

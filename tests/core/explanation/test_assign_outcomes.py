@@ -77,7 +77,7 @@ ASSIGN = {
         "pool a does not take card card-0 now: it is faulted",
     ),
     "a card without the MIG profile": (
-        world(card(known_profiles=True), pools=[pool(sharing=SMALL, profiles=frozenset({"1g.10gb"}))]),
+        world(card(known_profiles=True), pools=[pool(sharing=SMALL)]),
         "declined",
         "pool a does not take card card-0 now: the card does not support the MIG profiles 1g.10gb",
     ),

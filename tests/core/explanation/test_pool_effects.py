@@ -100,7 +100,7 @@ def test_share(seen, found):
 
 KNOWN = card(fits=FITS, known_profiles=True)
 FIVE = Sharing("MIG", layout=(("1g.10gb", 5), ("3g.40gb", 1)))
-DECLINED = "cannot be shared as {}: {}; it would be rolled back"
+DECLINED = "cannot be shared as {}: {}; the pool would stay as it is"
 POSSIBLE = {
     "a mode without MIG": (card(known_profiles=True), SLICED, ""),
     "a profile that fits": (KNOWN, SMALL, ""),
@@ -148,7 +148,7 @@ def test_few_of_many_impossible_cards_are_listed():
 
     assert "card card-4 does not support" in found.sentence
     assert "card-5" not in found.sentence
-    assert " and 2 more; it would be rolled back" in found.sentence
+    assert " and 2 more; the pool would stay as it is" in found.sentence
 
 
 CONFIRM = {

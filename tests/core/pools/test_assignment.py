@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from croupier.core.model.sharing import Sharing
 from croupier.core.pools import assignment
 from croupier.core.pools.assignment import (
     MANUAL_APPROVAL,
@@ -16,10 +17,12 @@ from croupier.core.pools.assignment import (
     Assignment,
     AssignmentPool,
 )
+from croupier.core.pools.mig_support import MigSupport
 from croupier.core.pools.selection import CardFilter, CardSelector, CardTraits, LabelMatch
 
 HERE = {"kubernetes.io/hostname": "node-1", "zone": "a"}
 AUTOMATIC = Approval("Automatic")
+FITS = {"1g.10gb": 7, "3g.40gb": 2}
 
 
 def card(index: int = 0, **fields: Any) -> AssignableCard:
@@ -185,9 +188,14 @@ def test_outside_the_selectors(narrow: AssignmentPool) -> None:
 OBSTACLES = {
     "the card is faulted": ({"obstacle": "it is faulted"}, pool(), "it is faulted"),
     "the card lacks the profile": (
-        {"profiles": {"1g.5gb"}, "known_profiles": True},
-        pool(profiles=frozenset({"1g.10gb"})),
+        {"mig": MigSupport(known=True, profiles={"1g.5gb"})},
+        pool(sharing=Sharing("MIG", profile="1g.10gb")),
         "the card does not support the MIG profiles 1g.10gb",
+    ),
+    "the layout does not fit": (
+        {"mig": MigSupport(known=True, profiles=FITS, fits=FITS)},
+        pool(sharing=Sharing("MIG", layout=(("1g.10gb", 1), ("3g.40gb", 2)))),
+        "MIG 1g.10gb:1,3g.40gb:2 does not fit on the card",
     ),
 }
 
@@ -207,7 +215,8 @@ def test_an_obstacle_keeps_a_card_out_but_does_not_remove_a_member(
 
 
 def test_a_card_with_unknown_profiles_is_assigned() -> None:
-    assert decide(card(annotation="team-a"), pool(profiles=frozenset({"1g.10gb"}))).pool == "team-a"
+    small = pool(sharing=Sharing("MIG", profile="1g.10gb"))
+    assert decide(card(annotation="team-a"), small).pool == "team-a"
 
 
 def test_a_drained_card_is_assigned_only_by_annotation() -> None:

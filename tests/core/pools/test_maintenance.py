@@ -121,6 +121,20 @@ def test_modes_without_mig_need_no_change_of_cards() -> None:
     found = maintenance.decide(pool(card(cut=None), wanted=slices, closed=True))
 
     assert (found.sharing, found.maintenance.holds) == (slices, False)
+    assert found.steps == (), "no card is drained for a change that is finished"
+
+
+@pytest.mark.parametrize("rollout", [False, True], ids=["WholePool", "PerCard"])
+def test_a_finished_change_leaves_cards_alone_until_the_status_has_it(rollout: bool) -> None:
+    """A card that were drained now would be withdrawn again right after the pool opened."""
+    slices = Sharing("TimeSlice", slices=4)
+    ahead = card(cut=None, desired_sharing=slices, has_own_sharing=True)
+    facts = pool(card("card-1", cut=None), ahead, wanted=slices, closed=True)
+    written = replace(facts, applied=slices, closed=False, per_card=rollout)
+
+    assert maintenance.decide(facts).steps == ()
+    later = maintenance.decide(replace(written, members=(card("card-1", desired_sharing=slices), ahead)))
+    assert later.steps == (MemberStep("card-0", None, drained=False),)
 
 
 def test_after_the_deadline_the_change_is_stuck_and_no_pod_is_deleted() -> None:
@@ -201,7 +215,7 @@ CUT_OFF = {
     ),
     "before the status was rolled back": (
         pool(
-            card(cut=BROKEN),
+            card(desired_sharing=SMALL, cut=BROKEN),
             wanted=SMALL,
             applied=SMALL,
             change=SharingChange(WHOLE, SMALL, FAILED),
@@ -214,7 +228,9 @@ CUT_OFF = {
 
 @pytest.mark.parametrize(("left", "sharing_"), CUT_OFF.values(), ids=CUT_OFF)
 def test_a_new_leader_continues_an_interrupted_reconcile(left: PoolFacts, sharing_: Sharing) -> None:
-    assert maintenance.decide(left).sharing == sharing_
+    found = maintenance.decide(left)
+
+    assert (found.sharing, found.maintenance.holds, found.steps) == (sharing_, True, ())
 
 
 def test_drift_closes_the_pool_until_the_repair_is_confirmed() -> None:
@@ -283,6 +299,43 @@ def test_conflicts_with_other_pools_need_no_confirmation(fields: dict[str, Any],
     assert (found.misconfigured.holds, found.misconfigured.reason) == (True, reason)
     assert not found.maintenance.holds
     assert not maintenance.decide(pool(card(), misconfigured=reason)).misconfigured.holds
+
+
+NO_CARD = "none of the 2 cards that the pool selects can have its allocation: T4 does not"
+
+
+@pytest.mark.parametrize("per_card", [False, True], ids=["WholePool", "PerCard"])
+def test_an_impossible_change_is_not_started(per_card: bool) -> None:
+    serving = pool(card(occupancy="InUse"), wanted=SMALL, impossible=NO_CARD, per_card=per_card)
+
+    found = maintenance.decide(serving)
+
+    assert (found.sharing, found.change, found.steps) == (WHOLE, None, ())
+    assert (found.maintenance.holds, found.misconfigured.holds) == (False, False)
+    assert (found.configured.status, found.configured.reason) == ("False", "ChangeImpossible")
+    assert found.configured.message == f"{NO_CARD}; until then the pool stays at Exclusive"
+    started = maintenance.decide(replace(serving, impossible=""))
+    assert (started.maintenance.reason, started.configured.reason) != ("Serving", "ChangeImpossible")
+
+
+IMPOSSIBLE = {
+    "a new pool": pool(wanted=SMALL, applied=None),
+    "a pool with cards that it got before their profiles were known": pool(
+        card(desired_sharing=SMALL), wanted=SMALL, applied=SMALL
+    ),
+    "a pool without cards whose allocation is changed": pool(wanted=SMALL),
+    "an impossible pool that becomes impossible in another way": pool(
+        card(desired_sharing=MEDIUM), wanted=SMALL, applied=MEDIUM, misconfigured="LayoutImpossible"
+    ),
+}
+
+
+@pytest.mark.parametrize("facts", IMPOSSIBLE.values(), ids=IMPOSSIBLE)
+def test_a_pool_that_no_card_can_serve_is_misconfigured(facts: PoolFacts) -> None:
+    found = maintenance.decide(replace(facts, impossible=NO_CARD))
+
+    assert (found.misconfigured.reason, found.misconfigured.message) == ("LayoutImpossible", NO_CARD)
+    assert not maintenance.decide(replace(facts, misconfigured="LayoutImpossible")).misconfigured.holds
 
 
 def test_the_deletion_of_a_pool_waits_for_its_holders() -> None:

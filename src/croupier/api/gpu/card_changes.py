@@ -123,10 +123,15 @@ def is_in_pool_status(device: GPUDevice, pool: GPUPool | None) -> bool:
 
 
 def pending_reason(device: GPUDevice, pool: GPUPool | None, inventory: GPUNodeInventory | None) -> str:
-    """Why a change is not complete, from the conditions of the card, its pool and its node."""
+    """Why a change is not complete, from the conditions of the card, its pool and its node.
+
+    `pool` is the pool that the change is about, so no other pool's reason is given.
+    """
     waiting = (meta.condition(device.status.conditions, kind) for kind in WITHDRAWALS)
     if (withdrawal := next(filter(None, waiting), None)) is not None and withdrawal.status != "True":
         return withdrawal.message
+    if not pool_of(device) and (declined := declined_by(device, pool)):
+        return declined
     occupied = meta.condition(device.status.conditions, OCCUPIED)
     if occupied is not None and occupied.status == "True":
         return occupied.message or f"a pod holds it ({occupied.reason})"
@@ -135,11 +140,28 @@ def pending_reason(device: GPUDevice, pool: GPUPool | None, inventory: GPUNodeIn
         return ready.message or ready.reason
     if name := pool_of(device):
         return _pool_problem(pool) or f"the status of pool {name} does not list it yet"
+    return _without_pool(device, pool, inventory)
+
+
+def _without_pool(device: GPUDevice, pool: GPUPool | None, inventory: GPUNodeInventory | None) -> str:
+    """Why the card has no pool, as the pool that was asked for says it."""
     if inventory is None:
         return "no controller has processed it yet; is `croupier manager` running?"
+    candidates = pool.status.candidates if pool is not None else ()
+    if reason := next((item.reason for item in candidates if item.inventory_id == device.card_id), ""):
+        return reason
+    asked = pool.metadata.name if pool is not None else ""
     pending = (item for item in inventory.status.pools.pending if device.card_id in item.inventory_ids)
-    reasons = "; ".join(f"{item.reason} {item.pool}".strip() for item in pending)
+    reasons = "; ".join(f"{item.reason} {item.pool}".strip() for item in pending if item.pool in ("", asked))
     return reasons or "no controller has processed it yet"
+
+
+def declined_by(device: GPUDevice, pool: GPUPool | None) -> str:
+    """Why the pool does not take the card; empty if it has not said so."""
+    declined = device.status.declined
+    if pool is None or declined is None or declined.name != pool.metadata.name:
+        return ""
+    return f"{declined.message}; the card serves as before until the pool takes it"
 
 
 def _pool_problem(pool: GPUPool | None) -> str:

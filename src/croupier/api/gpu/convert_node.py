@@ -104,11 +104,17 @@ def withheld(device: GPUDevice) -> Withheld | None:
     if cut is not None and cut.enabled and not cut.slots:
         return _NO_DEVICES
     serves, assigned = device.pool_name, device.metadata.annotations.get(ASSIGNMENT, "")
-    if assigned == serves:
+    if assigned == serves or is_declined(device):
         return _unenforced(device)
     return Withheld(
         "Changing", f"it is leaving pool {serves}" if serves else f"it is joining pool {assigned}"
     )
+
+
+def is_declined(device: GPUDevice) -> bool:
+    """The pool that the card is annotated with does not take it, so it serves as without annotation."""
+    assigned, declined = device.metadata.annotations.get(ASSIGNMENT, ""), device.status.declined
+    return not device.pool_name and declined is not None and declined.name == assigned
 
 
 def retired(device: GPUDevice) -> Withheld | None:

@@ -10,19 +10,21 @@ from croupier.api.gpu.node import INCOMPLETE, GPUNodeInventory
 from croupier.api.gpu.pool import (
     DEFAULT_ENFORCEMENT,
     DEFAULT_SLICES,
-    DeviceFilter,
     GPUPool,
     PoolAllocation,
     ProfileCount,
     TimeSlice,
 )
+from croupier.api.gpu.pool_selector import DeviceFilter
 from croupier.api.meta import LabelSelector, condition
 from croupier.core.cards.lifecycle import Occupancy
 from croupier.core.model.sharing import ReportedLayout, Sharing
 from croupier.core.pods.request_parser import POOL
 from croupier.core.pods.scheduler_filters import LabelRequirement
 from croupier.core.pools import selection
+from croupier.core.pools.admission import PoolAccess
 from croupier.core.pools.assignment import ASSIGNMENT, LONG_AGO, AssignableCard, AssignmentPool
+from croupier.core.pools.mig_support import MigSupport
 from croupier.core.pools.selection import CardFilter, CardSelector, CardTraits, LabelMatch
 
 READY: Final = "ReadyForPooling"
@@ -43,7 +45,11 @@ def card(device: GPUDevice, *, obstacle: str = "") -> AssignableCard:
         excluded=meta.labels.get(IGNORE) == "true" or status.managed is False,
         drained=DRAIN in meta.annotations,
         busy=occupied is not None and occupied.status == "True",
-        known_profiles=mig is not None and (not mig.capable or bool(mig.types or mig.profiles_supported)),
+        mig=MigSupport(
+            known=mig is not None and (not mig.capable or bool(mig.types or mig.profiles_supported)),
+            profiles=traits(device).profiles,
+            fits=mig_capacity(device),
+        ),
     )
 
 
@@ -94,8 +100,15 @@ def pool(source: GPUPool) -> AssignmentPool:
         auto_assign_all=not joining.require_annotation,
         auto_assign_selector=label_selector(approves) if approves is not None else None,
         max_per_node=spec.allocation.max_devices_per_node,
-        profiles=_profiles(spec.allocation),
+        sharing=sharing(spec.allocation),
         deleting=meta.deletion_timestamp is not None,
+    )
+
+
+def access(source: GPUPool) -> PoolAccess:
+    subjects = source.spec.access
+    return PoolAccess(
+        frozenset(subjects.namespaces), frozenset(subjects.service_accounts), frozenset(subjects.dex_groups)
     )
 
 
@@ -130,11 +143,6 @@ def label_selector(selector: LabelSelector) -> LabelMatch:
             for expression in selector.match_expressions
         ),
     )
-
-
-def _profiles(allocation: PoolAllocation) -> frozenset[str]:
-    single = (allocation.mig_profile,) if allocation.mig_profile else ()
-    return frozenset((*single, *(line.profile for line in allocation.mig_layout or ())))
 
 
 def _filter(source: DeviceFilter) -> CardFilter:

@@ -12,6 +12,7 @@ from croupier.core.cards.features import MigStrategy
 from croupier.core.cards.lifecycle import STATES, CardPhase, CardState
 from croupier.core.model.enforcement import Enforcer
 from croupier.core.nodes.layout_plan import LayoutStepState
+from croupier.core.pools.assignment import PendingReason
 
 IGNORE: Final = "gpu.deckhouse.io/ignore"
 NODE_LABEL: Final = "gpu.deckhouse.io/node"
@@ -30,6 +31,7 @@ WITHDRAWALS: Final = ("Drained", "Retired")
 """The conditions of a card that a person drained or retired: False while pods hold it, then True."""
 VANISHED: Final = "Vanished"
 """The condition of a card that has left the PCI bus. Its GPUDevice is deleted once it has no holders."""
+MAX_DECLINED_MESSAGE: Final = 1024
 
 InventoryID: TypeAlias = Annotated[
     str,
@@ -53,6 +55,17 @@ class PoolReference(Wire, frozen=True, kw_only=True):
     """The name of the GPUPool."""
     resource: Text = ""
     """The extended resource that pods request, gpu.deckhouse.io/<pool>."""
+
+
+class DeclinedPool(Wire, frozen=True, kw_only=True):
+    """The pool that the card is annotated with, and why it does not take the card."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=63)]
+    """The name of the GPUPool."""
+    reason: PendingReason
+    """OutOfSelector if the selectors of the pool exclude the card, else Declined."""
+    message: Annotated[str, Meta(max_length=MAX_DECLINED_MESSAGE)] = ""
+    """A human-readable explanation of why the pool does not take the card."""
 
 
 class PCI(Wire, frozen=True, kw_only=True):
@@ -274,6 +287,8 @@ class GPUDeviceStatus(Wire, frozen=True, kw_only=True):
     """A more detailed form of the state."""
     pool_ref: Annotated[PoolReference, ATOMIC_MAP] | None = None
     """The pool that the card belongs to."""
+    declined: Annotated[DeclinedPool, ATOMIC_MAP] | None = None
+    """The pool that the card is annotated with and that does not take it. The card serves as without it."""
     hardware: Annotated[Hardware, ATOMIC_MAP] | None = None
     """The hardware of the card."""
     health: Annotated[DeviceHealth, ATOMIC_MAP] | None = None

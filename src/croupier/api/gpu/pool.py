@@ -2,15 +2,18 @@
 
 from typing import Annotated, ClassVar, Final, Literal, TypeAlias
 
-from msgspec import Meta, field
+from msgspec import Meta
 
 from croupier.api.gpu.device import Count, InventoryID, Text
+from croupier.api.gpu.pool_selector import DeviceSelector
 from croupier.api.meta import (
     DNS_LABEL,
     DNS_NAME,
+    LABEL_KEY_MESSAGE,
     Conditions,
-    Labels,
+    LabelKey,
     LabelSelector,
+    LabelValue,
     MIGProfile,
     ObjectMeta,
     ObservedGeneration,
@@ -37,24 +40,6 @@ UNIT_OF_MODE: Final[dict[PoolMode, Unit]] = {
     "MPS": "Percent",
 }
 
-PCIID: TypeAlias = Annotated[
-    str,
-    Meta(max_length=9),
-    matches(
-        "^[0-9a-f]{4}/[0-9a-f]{4}$", "must be vendor/device in lower-case hexadecimal, such as 10de/2331"
-    ),
-]
-IndexRange: TypeAlias = Annotated[
-    str,
-    Meta(max_length=7),
-    cel_rules(
-        rule(
-            "self.matches('^[0-9]{1,3}(-[0-9]{1,3})?$')"
-            " && int(self.split('-')[0]) <= int(self.split('-')[size(self.split('-')) - 1])",
-            "must be a card index or a rising range of indexes, such as 3 or 0-1",
-        )
-    ),
-]
 NamespaceName: TypeAlias = Annotated[
     str, Meta(max_length=63), matches(f"^{DNS_LABEL}$", "must be the name of a namespace")
 ]
@@ -74,34 +59,6 @@ class PoolResource(Wire, frozen=True, kw_only=True):
     """The unit of the resource: Card, MIG, TimeSlice or Percent. It follows from allocation.mode if unset."""
     min_percent: Annotated[int, Meta(ge=1, le=100), INT32] | None = None
     """In mode MPS: the smallest share of a card in percent. The default is the setting sharing.minPercent."""
-
-
-class DeviceFilter(Wire, frozen=True, kw_only=True):
-    """Matches cards by their properties."""
-
-    inventory_ids: Annotated[tuple[InventoryID, ...], Meta(max_length=256)] = ()
-    """Matches cards with one of these inventoryIDs."""
-    pci_ids: Annotated[tuple[PCIID, ...], Meta(max_length=64)] = ()
-    """Matches cards with one of these PCI vendor/device IDs, for example 10de/2331."""
-    indexes: Annotated[tuple[IndexRange, ...], Meta(max_length=64)] = ()
-    """Matches cards by their index on the node: a number such as 3, or a range such as 0-1."""
-    labels: Annotated[Labels, Meta(max_length=64)] = field(default_factory=dict)
-    """Matches cards whose GPUDevice has all of these labels."""
-    products: Annotated[tuple[Text, ...], Meta(max_length=64)] = ()
-    """Matches cards with one of these model names."""
-    mig_profiles: Annotated[tuple[MIGProfile, ...], Meta(max_length=64)] = ()
-    """Matches cards that support all of these MIG profiles."""
-    mig_capable: bool | None = None
-    """Matches only cards that support MIG if true, and only cards that do not support it if false."""
-
-
-class DeviceSelector(Wire, frozen=True, kw_only=True):
-    """Selects the cards that may join the pool: a card must match include and must not match exclude."""
-
-    include: DeviceFilter = DeviceFilter()
-    """A card matches if every field that is set matches. An empty filter matches all cards."""
-    exclude: DeviceFilter = DeviceFilter()
-    """A card is excluded if any field that is set matches, even if include matches too."""
 
 
 class ProfileCount(Wire, frozen=True, kw_only=True):
@@ -153,6 +110,11 @@ class PoolAllocation(Wire, frozen=True, kw_only=True):
                     "a profile appears twice in migLayout",
                 ),
                 rule("self.map(p, p.count).sum() <= 7", "a card can have at most seven MIG devices"),
+                rule(
+                    "self.exists(p, !p.profile.matches('[1-7]g[.]'))"
+                    " || self.map(p, p.count * int(p.profile.find('[1-7]g[.]').substring(0, 1))).sum() <= 7",
+                    "the MIG devices of migLayout need more than the seven compute slices of a card",
+                ),
             ),
         ]
         | None
@@ -191,9 +153,9 @@ class Access(Wire, frozen=True, kw_only=True):
 class PoolTaint(Wire, frozen=True, kw_only=True):
     """A taint on the nodes of the pool. Pods that use the pool tolerate it."""
 
-    key: Annotated[str, Meta(min_length=1, max_length=316)]
+    key: LabelKey
     """The key of the taint."""
-    value: Annotated[str, Meta(max_length=63)] = ""
+    value: LabelValue = ""
     """The value of the taint."""
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
     """The effect on pods that do not tolerate the taint."""
@@ -204,9 +166,22 @@ class PoolScheduling(Wire, frozen=True, kw_only=True):
 
     strategy: Literal["BinPack", "Spread"] | None = None
     """BinPack fills nodes, Spread distributes pods. The default is the setting scheduling.defaultStrategy."""
-    topology_key: Annotated[str, Meta(max_length=316)] = ""
+    topology_key: Annotated[
+        str,
+        Meta(max_length=316),
+        cel_rules(rule("self == '' || !format.qualifiedName().validate(self).hasValue()", LABEL_KEY_MESSAGE)),
+    ] = ""
     """The node label that Spread distributes pods by. The default is topology.kubernetes.io/zone."""
-    taints: Annotated[tuple[PoolTaint, ...], Meta(max_length=16)] = ()
+    taints: Annotated[
+        tuple[PoolTaint, ...],
+        Meta(max_length=16),
+        cel_rules(
+            rule(
+                "self.all(a, self.exists_one(b, a.key == b.key && a.effect == b.effect))",
+                "two taints have the same key and effect; a node can have only one of them",
+            )
+        ),
+    ] = ()
     """Taints that keep other pods off the nodes of the pool."""
 
 
@@ -238,6 +213,14 @@ class GPUPoolSpec(Wire, frozen=True, kw_only=True):
         rule(
             "!has(self.resource) || !has(self.resource.minPercent) || self.allocation.mode == 'MPS'",
             "resource.minPercent belongs to mode MPS",
+        ),
+        rule(
+            "self.allocation.mode != 'MIG' || !has(self.deviceSelector)"
+            " || !(has(self.deviceSelector.include) && has(self.deviceSelector.include.migCapable)"
+            " && !self.deviceSelector.include.migCapable)"
+            " && !(has(self.deviceSelector.exclude) && has(self.deviceSelector.exclude.migCapable)"
+            " && self.deviceSelector.exclude.migCapable)",
+            "mode MIG needs cards that support MIG, and deviceSelector.migCapable leaves none",
         ),
     )
 
@@ -333,7 +316,7 @@ class GPUPoolStatus(Wire, frozen=True, kw_only=True):
     If it is smaller than metadata.generation, the status describes an older spec.
     """
     conditions: Conditions = ()
-    """Conditions of the pool: Available, Configured, Maintenance, Misconfigured, CapacityLow."""
+    """Conditions: Available, Configured, Maintenance, Misconfigured, CapacityLow, AccessUnresolved."""
 
 
 class GPUPool(Wire, frozen=True, kw_only=True):

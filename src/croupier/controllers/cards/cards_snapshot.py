@@ -92,7 +92,7 @@ def _current_card(
         occupancy=occupancy(device),
     )
     card = _restored(convert_pool.card(device), facts, snapshot.held_pools.get(device.card_id, ""))
-    return CurrentCard(card, status.phase or "Discovered", facts)
+    return CurrentCard(card, status.phase or "Discovered", facts, declined=status.declined is not None)
 
 
 def _restored(card: AssignableCard, facts: CardFacts, pool: str) -> AssignableCard:

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Final
 
 from croupier.api.gpu import GPUDevice, GPUNodeInventory
-from croupier.api.gpu.device import GPUDeviceStatus, PoolReference
+from croupier.api.gpu.device import MAX_DECLINED_MESSAGE, DeclinedPool, GPUDeviceStatus, PoolReference
 from croupier.api.gpu.node import AssignedPool, GPUNodeInventoryStatus, NodePools, PendingPool
 from croupier.controllers.shared import conditions
 from croupier.core.cards import card_decision
@@ -25,9 +25,19 @@ def desired_device(found: GPUDevice, decision: CardDecision, now: datetime) -> G
         pool_ref=PoolReference(name=decision.pool, resource=resource(decision.pool))
         if decision.pool
         else None,
+        declined=_declined(decision),
         auto_attach=decision.facts.managed and not decision.facts.ignored and decision.assignment.auto,
         observed_generation=found.metadata.generation,
         conditions=conditions.merge(card_decision.conditions(decision), found, now),
+    )
+
+
+def _declined(decision: CardDecision) -> DeclinedPool | None:
+    declined = decision.declined
+    if declined is None:
+        return None
+    return DeclinedPool(
+        name=declined.pool, reason=declined.reason, message=declined.message[:MAX_DECLINED_MESSAGE]
     )
 
 
@@ -37,6 +47,7 @@ def current_device(found: GPUDevice) -> GPUDeviceStatus:
         phase=status.phase,
         state=status.state,
         pool_ref=status.pool_ref,
+        declined=status.declined,
         auto_attach=status.auto_attach,
         observed_generation=status.observed_generation,
         conditions=conditions.select(CONDITIONS, status.conditions),

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from croupier.api.meta import Condition
-from croupier.core.pools.maintenance import STUCK
+from croupier.core.pools.access_subjects import ACCESS_UNRESOLVED
+from croupier.core.pools.maintenance import NOT_STARTED, STUCK
 from croupier.kube.controller.event_series import EventType
 
 LOW: Final = "GPUPoolCapacityLow"
@@ -22,6 +23,7 @@ _BY_REASON: Final[dict[str, EventType]] = {
     STUCK: "Warning",
     LOW: "Warning",
     "RolledBack": "Warning",
+    NOT_STARTED: "Warning",
     "RollingOut": "Normal",
 }
 _BY_STATUS: Final[dict[tuple[str, str], tuple[str, EventType]]] = {
@@ -29,6 +31,8 @@ _BY_STATUS: Final[dict[tuple[str, str], tuple[str, EventType]]] = {
     ("Maintenance", "False"): ("MaintenanceEnded", "Normal"),
     ("Misconfigured", "True"): ("Misconfigured", "Warning"),
     ("Misconfigured", "False"): ("InOrder", "Normal"),
+    (ACCESS_UNRESOLVED, "True"): (ACCESS_UNRESOLVED, "Warning"),
+    (ACCESS_UNRESOLVED, "False"): ("AccessResolved", "Normal"),
 }
 
 

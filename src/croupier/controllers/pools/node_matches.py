@@ -20,6 +20,7 @@ from croupier.core.pools.assignment import (
     Assignment,
     AssignmentPool,
 )
+from croupier.core.pools.mig_support import NO_CARDS, SelectedCards
 from croupier.kube.cache.informer import Informer
 from croupier.kube.cache.store import ObjectChange, StoreIndex
 
@@ -36,9 +37,9 @@ class NodeMatchInformers:
 class NodeMatch:
     """The cards of one node that match one pool."""
 
-    matching: int = 0
     candidates: tuple[PoolCandidate, ...] = ()
     conflicts: tuple[str, ...] = ()
+    selected: SelectedCards = NO_CARDS
 
 
 class NodeMatches:
@@ -116,9 +117,9 @@ class NodeMatches:
         decisions = assignment.decide(cards, labels, pools, self._approval)
         claims = {}
         for pool in pools:
-            matching = sum(1 for card in cards if _counts(card, pool, labels))
+            selected = assignment.selected(pool, cards, labels)
             claim = NodeMatch(
-                matching, _candidates(node, pool.name, cards, decisions), _conflicts(pool.name, decisions)
+                _candidates(node, pool.name, cards, decisions), _conflicts(pool.name, decisions), selected
             )
             if claim != NodeMatch():
                 claims[pool.name] = claim
@@ -139,10 +140,6 @@ class NodeMatches:
         new = convert_pool.pool(change.new) if change.new is not None else None
         if old != new:
             self._stale.update(self._devices.values())
-
-
-def _counts(card: AssignableCard, pool: AssignmentPool, labels: Mapping[str, str]) -> bool:
-    return card.pool == pool.name or (not card.excluded and assignment.matches(pool, card, labels))
 
 
 def _candidates(

@@ -16,7 +16,7 @@ from typing import Final
 import structlog
 from prometheus_client import CollectorRegistry
 
-from croupier.api.core_v1 import ConfigMap, Node
+from croupier.api.core_v1 import ConfigMap, Namespace, Node, ServiceAccount
 from croupier.api.gpu import GPUDevice, GPUNodeInventory, GPUPool, convert_pool, pool_config
 from croupier.api.gpu.device import DRAIN
 from croupier.api.gpu.pool import CONFIRMED, POOL_FINALIZER, GPUPoolStatus
@@ -27,6 +27,7 @@ from croupier.controllers.pools import node_controller as pool_nodes
 from croupier.controllers.pools import node_matches as pool_claims
 from croupier.controllers.pools import pool_snapshot
 from croupier.controllers.pools import status as pool_status
+from croupier.controllers.pools.access import AccessSubjects
 from croupier.controllers.pools.booking import Bookings
 from croupier.controllers.pools.condition_events import condition_events
 from croupier.controllers.pools.metrics import PoolMetrics
@@ -74,6 +75,9 @@ class PoolInformers:
     inventories: Informer[GPUNodeInventory]
     config_maps: Informer[ConfigMap]
     """ConfigMaps in `namespace` with the label gpu.deckhouse.io/pool."""
+    namespaces: Informer[Namespace]
+    accounts: Informer[ServiceAccount]
+    """Both only to see whether those in spec.access exist."""
     ledgers: LedgerReader
     bookings: Bookings
 
@@ -116,6 +120,7 @@ class PoolController:
         follows = pool_claims.NodeMatchInformers(
             sources.pools, sources.devices, sources.nodes, sources.inventories
         )
+        self._access = AccessSubjects(sources.pools, sources.namespaces, sources.accounts)
         self._claims = NodeMatches(follows, self._settings.approval)
         self.controller: Controller[str] = Controller(
             NAME, self.reconcile, self._settings.options, metrics=self._settings.metrics
@@ -129,6 +134,9 @@ class PoolController:
         watch(sources.config_maps.store, sources.config_maps.cache, _pool_of_config)
         watch(sources.inventories.store, sources.inventories.cache, lambda _: ())
         watch(sources.nodes.store, sources.nodes.cache, lambda node: pool_nodes.node_marks(node).pools)
+        # Only created and deleted ones matter (see AccessSubjects), but all must be synced before.
+        watch(sources.namespaces.store, sources.namespaces.cache, lambda _: ())
+        watch(sources.accounts.store, sources.accounts.cache, lambda _: ())
 
     async def run(self, stop: asyncio.Event, leader_check: LeaderCheck = ALWAYS_LEADER) -> None:
         self._not_before.clear()
@@ -142,6 +150,7 @@ class PoolController:
             self._claims.follow(self.controller.add),
             self._sources.bookings.subscribe(lambda pool: self.controller.add(pool, within=calm)),
             self._sources.ledgers.subscribe(self._ledger_changed),
+            self._access.follow(lambda pool: self.controller.add(pool, within=calm)),
         )
         refreshing = asyncio.create_task(self._refresh())
         try:
@@ -205,6 +214,7 @@ class PoolController:
             config=self._sources.config_maps.store.named(pool_config.name(name), self._settings.namespace),
             booked=self._sources.bookings.booked(name),
             older_duplicate=assignment.older_duplicate(this, pools) or "",
+            access=self._access.condition(pool),
         )
 
     def _seen(self, device: GPUDevice) -> PoolCardView:

@@ -14,9 +14,10 @@ from croupier.api.gpu.pool import CONFIRMED, PoolAllocation
 from croupier.api.wire import Wire
 from croupier.controllers.pools.node_matches import NodeMatch
 from croupier.core.model.card import LedgerCard
+from croupier.core.model.condition import DesiredCondition
 from croupier.core.model.sharing import Sharing
+from croupier.core.pools import access_subjects, maintenance, mig_support
 from croupier.core.pools import capacity as pool_capacity
-from croupier.core.pools import maintenance
 from croupier.core.pools.capacity import CountedCard
 from croupier.core.pools.sharing_change import PoolFacts, SharingChange
 
@@ -54,6 +55,7 @@ class PoolSnapshot:
     config: ConfigMap | None = None
     booked: int = 0
     older_duplicate: str = ""
+    access: DesiredCondition = access_subjects.RESOLVED
 
     @property
     def name(self) -> str:
@@ -99,6 +101,7 @@ def facts(snapshot: PoolSnapshot, now: datetime, deadline: timedelta) -> PoolFac
         overdue=(begun := change_started(pool)) is not None and now - begun >= deadline,
         conflicts=tuple(sentence for claim in claims for sentence in claim.conflicts),
         older_duplicate=snapshot.older_duplicate,
+        impossible=mig_support.impossible(mig_support.together(claim.selected for claim in claims)),
     )
 
 

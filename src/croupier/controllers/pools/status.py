@@ -57,6 +57,7 @@ def status(
         outcome.configured,
         outcome.maintenance,
         outcome.misconfigured,
+        snapshot.access,
     )
     short = (replace(value, message=value.message[:_MAX_MESSAGE]) for value in desired)
     return GPUPoolStatus(
@@ -125,7 +126,7 @@ def _nodes(snapshot: PoolSnapshot) -> tuple[PoolNode, ...]:
         cards.setdefault(seen.node, []).append(seen)
     return tuple(
         _node(name, claims.get(name, NodeMatch()), cards.get(name, []))
-        for name in sorted(cards.keys() | {name for name, claim in claims.items() if claim.matching})
+        for name in sorted(cards.keys() | {name for name, claim in claims.items() if claim.selected.number})
     )
 
 
@@ -136,7 +137,7 @@ def _node(name: str, claim: NodeMatch, cards: list[PoolCardView]) -> PoolNode:
     last = next(iter(troubles), "")
     return PoolNode(
         name=name,
-        total_devices=max(claim.matching, len(cards)),
+        total_devices=max(claim.selected.number, len(cards)),
         assigned_devices=len(cards),
         health=health if cards else "",
         last_event=last[:_MAX_MESSAGE],

@@ -14,7 +14,13 @@ from croupier.core.cards.lifecycle import CardFacts, CardPhase, TransitionTaken
 from croupier.core.model.condition import DesiredCondition
 from croupier.core.model.name_list import named
 from croupier.core.pools import assignment
-from croupier.core.pools.assignment import Approval, AssignableCard, Assignment, AssignmentPool
+from croupier.core.pools.assignment import (
+    Approval,
+    AssignableCard,
+    Assignment,
+    AssignmentPool,
+    PendingReason,
+)
 
 CONDITIONS: Final = ("ReadyForPooling", "ManagedDisabled", "Ignored", "Faulted")
 """The conditions of a card that are decided here."""
@@ -28,6 +34,17 @@ class CurrentCard:
     card: AssignableCard
     phase: CardPhase
     facts: CardFacts
+    declined: bool = False
+    """Its status has a declined assignment, so the ledger may offer the card."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeclinedAssignment:
+    """The pool in the annotation of the card does not take it: the card serves as without annotation."""
+
+    pool: str
+    reason: PendingReason
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +57,7 @@ class CardDecision:
     assignment: Assignment
     steps: tuple[TransitionTaken, ...] = ()
     obstacle: str = ""
+    declined: DeclinedAssignment | None = None
 
 
 def decide(
@@ -59,16 +77,33 @@ def decide(
 
 
 def _decide(current: CurrentCard, answer: Assignment, obstacle: str) -> CardDecision:
+    declined = _declined(current, answer)
     facts = replace(
         current.facts,
         pool=current.card.pool,
         matched=bool(answer.pool)
         or any(pending.pool and pending.reason != "OutOfSelector" for pending in answer.pending),
-        wanted=answer.pool if answer.annotation is None else current.card.pool,
+        wanted=answer.pool if answer.annotation is None and declined is None else current.card.pool,
     )
     steps = lifecycle.advance(current.phase, facts)
     phase, pool = (steps[-1].end, steps[-1].pool) if steps else (current.phase, facts.pool)
-    return CardDecision(phase, pool, facts, answer, steps, obstacle)
+    return CardDecision(phase, pool, facts, answer, steps, obstacle, declined)
+
+
+def _declined(current: CurrentCard, answer: Assignment) -> DeclinedAssignment | None:
+    """What the status says about the annotation.
+
+    While it says that the card was declined, the ledger offers the card, and `Withdrawn` may date from
+    before. So a card that is accepted now keeps its status until the ledger has reported it again.
+    """
+    card = current.card
+    if (refused := assignment.refusal(card, answer)) is not None:
+        return DeclinedAssignment(refused.pool, refused.reason, refused.sentence)
+    accepted = answer.pool == card.annotation != "" and not card.pool and answer.annotation is None
+    if not (accepted and current.declined and current.facts.occupancy == "Withdrawn"):
+        return None
+    message = f"pool {answer.pool} takes card {card.id} as soon as the ledger offers the card again"
+    return DeclinedAssignment(answer.pool, "Declined", message)
 
 
 def conditions(course: CardDecision) -> tuple[DesiredCondition, ...]:

@@ -51,6 +51,8 @@ class FleetCard:
     """Why it gets no new holders, apart from what a person did to it, and from its assignment."""
     defect: str = ""
     """Why the card or its node fails."""
+    declined: bool = False
+    """The pool in its annotation does not take it, so it serves as without annotation."""
 
     @property
     def id(self) -> str:
@@ -74,6 +76,8 @@ class FleetCard:
             return Withheld("Changing", self.drain) if changing else withheld.by_person("Drained", self.drain)
         if self.blocked is not None or self.card.annotation == self.pool:
             return self.blocked
+        if self.declined and not self.pool:
+            return None
         leaves = f"it is leaving pool {self.pool}"
         return Withheld("Changing", leaves if self.pool else f"it is joining pool {self.card.annotation}")
 
@@ -84,7 +88,8 @@ class FleetCard:
         return self.defect or ("" if self.managed else NOT_MANAGED) or (found.sentence if found else "")
 
     def annotated(self, pool: str) -> "FleetCard":
-        return replace(self, card=replace(self.card, annotation=pool))
+        kept = self.declined and pool == self.card.annotation
+        return replace(self, card=replace(self.card, annotation=pool), declined=kept)
 
     def moved(self, pool: str) -> "FleetCard":
         return replace(self, card=replace(self.card, pool=pool))
@@ -170,9 +175,10 @@ def _rejection(card: FleetCard, answer: Assignment) -> str:
 def _next(card: FleetCard, answer: Assignment, *, busy: bool) -> FleetCard:
     if answer.annotation is not None and answer.annotation != card.card.annotation:
         return card.annotated(answer.annotation)
+    declined = assignment.refusal(card.card, answer) is not None
     if card.pool == answer.pool or busy:
-        return card
-    return card.moved("" if card.pool else answer.pool)
+        return replace(card, declined=declined)
+    return replace(card, declined=declined).moved("" if card.pool else answer.pool)
 
 
 def ledger_after(
@@ -223,7 +229,7 @@ def with_sharing(card: ReportedCard, sharing: Sharing) -> ReportedCard:
     """The card after its agent has applied the sharing."""
     if card.cut is None:
         return replace(card, ahead=None)
-    cut = reported_cards.planned_slots(card, sharing) if sharing.mode == "MIG" else ()
+    cut = reported_cards.planned_slots(sharing, card.fits) if sharing.mode == "MIG" else ()
     return replace(card, ahead=None, cut=cut)
 
 

@@ -17,7 +17,7 @@ from croupier.core.model.card import LedgerCard
 from croupier.core.model.name_list import shortened
 from croupier.core.model.sharing import Sharing
 from croupier.core.pools import capacity as pool_capacity
-from croupier.core.pools import maintenance
+from croupier.core.pools import maintenance, mig_support
 from croupier.core.pools.capacity import MAX_LISTED, Capacity, CountedCard
 from croupier.core.pools.sharing_change import PoolFacts, PoolMember
 
@@ -38,7 +38,7 @@ def share(facts: PoolFacts, cards: Iterable[FleetCard]) -> SharingEffect:
         return SharingEffect("declined", "is being deleted, so its sharing does not change any more")
     if problems := [why for card in cards if (why := _impossible(card, wanted))]:
         why = shortened(problems, MAX_LISTED)
-        return SharingEffect("declined", f"cannot be shared as {wanted}: {why}; it would be rolled back")
+        return SharingEffect("declined", f"cannot be shared as {wanted}: {why}; the pool would stay as it is")
     if facts.change is None and wanted == facts.applied:
         return SharingEffect("unchanged", f"is shared as {wanted} already")
     decision = maintenance.decide(replace(facts, members=tuple(map(_visible, facts.members))))
@@ -83,18 +83,7 @@ def _visible_holding(sentence: str) -> str:
 
 def _impossible(card: FleetCard, sharing: Sharing) -> str:
     """Why the card cannot be shared so, as far as its MIG profiles are known."""
-    if sharing.mode != "MIG" or card.defect or not card.card.known_profiles:
-        return ""
-    asked = dict(sharing.layout) or {sharing.profile: 1}
-    fits = card.reported.fits
-    if missing := [name for name in sorted(asked) if name not in card.card.traits.profiles]:
-        return f"card {card.id} does not support the MIG profiles {', '.join(missing)}"
-    if not all(fits.get(name) for name in asked):
-        return ""  # it is unknown how many devices fit
-    too_many = any(number > fits[name] for name, number in asked.items())
-    if too_many or not reported_cards.planned_slots(card.reported, sharing):
-        return f"{sharing} does not fit on card {card.id}"
-    return ""
+    return "" if card.defect else mig_support.obstacle(card.card.mig, sharing, f"card {card.id}")
 
 
 def shared_capacity(

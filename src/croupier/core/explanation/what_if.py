@@ -28,6 +28,8 @@ class WhatIfResult:
     """`places` in placement order; `stopped` explains why the next copy does not fit."""
 
     places: tuple[PlacedCopy, ...]
+    after: SchedulingInputs
+    """The cluster with these copies, which `stopped` is about."""
     stopped: PlacementExplanation | None = None
 
 
@@ -50,9 +52,9 @@ def simulate(pod: PodView, needs: NodeConstraints, world: SchedulingInputs, copi
         again = explain.verdict(pod, ledgers[name], world.strategy)
         if isinstance(again, NodeFits):
             heapq.heappush(heap, (again.rank, name, again.grant))
-    if len(places) == copies:
-        return WhatIfResult(tuple(places))
-    return WhatIfResult(tuple(places), explain.waiting(pod, needs, replace(world, ledgers=ledgers)))
+    after = replace(world, ledgers=ledgers)
+    stopped = None if len(places) == copies else explain.waiting(pod, needs, after)
+    return WhatIfResult(tuple(places), after, stopped)
 
 
 def _on_reserved_node(
@@ -62,10 +64,11 @@ def _on_reserved_node(
     ledger = world.ledgers[node]
     place = PlacedCopy(node, ledger.grant(pod.key))
     ledgers = {**world.ledgers, node: ledger_ops.rename(ledger, pod.key, f"{pod.key}/copy-0")}
+    after = replace(world, ledgers=ledgers)
     if copies == 1:
-        return WhatIfResult((place,))
-    rest = simulate(pod, needs, replace(world, ledgers=ledgers), copies - 1)
-    return WhatIfResult((place, *rest.places), rest.stopped)
+        return WhatIfResult((place,), after)
+    rest = simulate(pod, needs, after, copies - 1)
+    return WhatIfResult((place, *rest.places), rest.after, rest.stopped)
 
 
 def _with_copy(ledger: Ledger, holder: str, grant: Grant) -> Ledger:

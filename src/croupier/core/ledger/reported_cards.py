@@ -199,7 +199,7 @@ def _shared(card: LedgerCard, device: ReportedCard, sharing: Sharing) -> LedgerC
 def _mig_card(card: LedgerCard, device: ReportedCard, sharing: Sharing) -> LedgerCard:
     """A MIG card, unhealthy if its slots do not match the pool; the pool's layout if they are unknown."""
     if device.cut is None:
-        return _with_slots(card, planned_slots(device, sharing))
+        return _with_slots(card, planned_slots(sharing, device.fits))
     profiles = Counter(slot.profile for slot in device.cut)
     right = pool_sharing.is_partitioned_as(profiles, sharing, device.fits)
     return _with_slots(card if right else _withheld(card, _OTHER_PARTITIONS), device.cut)
@@ -235,10 +235,13 @@ def _with_plugin_slots(
     return [*whole, *sliced]
 
 
-def planned_slots(device: ReportedCard, sharing: Sharing) -> tuple[MigSlot, ...]:
-    """The pool's MIG layout on this card, largest devices first; empty if it does not fit or is unknown."""
-    layout = sharing.layout or ((sharing.profile, device.fits.get(sharing.profile, 0)),)
-    pieces = [(_size(profile, device.fits), profile) for profile, number in layout for _ in range(number)]
+def planned_slots(sharing: Sharing, fits: Mapping[str, int]) -> tuple[MigSlot, ...]:
+    """The pool's MIG layout on a card, largest devices first; empty if it does not fit or is unknown.
+
+    `fits` is how many devices of each profile fit on the empty card.
+    """
+    layout = sharing.layout or ((sharing.profile, fits.get(sharing.profile, 0)),)
+    pieces = [(_size(profile, fits), profile) for profile, number in layout for _ in range(number)]
     free = set(range(MAX_SLOTS))
     slots = []
     for size, profile in sorted(pieces, key=lambda piece: (-piece[0], piece[1])):

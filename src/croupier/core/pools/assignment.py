@@ -15,12 +15,15 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final, Literal, TypeAlias
 
-from croupier.core.pools import selection
+from croupier.core.model.sharing import Sharing
+from croupier.core.pools import mig_support, selection
+from croupier.core.pools.mig_support import UNKNOWN_SUPPORT, MigSupport, SelectedCards
 from croupier.core.pools.selection import ANYTHING, EVERY_CARD, CardSelector, CardTraits, LabelMatch
 
 ASSIGNMENT: Final = "gpu.deckhouse.io/assignment"
 _UNKNOWN_INDEX: Final = 1 << 16
 """The sort key of a card without a known index."""
+WHOLE_CARDS: Final = Sharing("Exclusive")
 LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 
 PendingReason: TypeAlias = Literal["AwaitingApproval", "NoPoolMatched", "OutOfSelector", "Declined"]
@@ -62,8 +65,7 @@ class AssignableCard:
     """A user drained the card: no pool takes it automatically."""
     busy: bool = False
     """A pod holds a part of the card: a pool with too many cards of the node gives up other cards first."""
-    known_profiles: bool = False
-    """The MIG profiles of the card are known."""
+    mig: MigSupport = UNKNOWN_SUPPORT
     restored: bool = False
     """Pods hold the card in `pool`, but its record was created again: it gets its annotation back."""
 
@@ -84,8 +86,8 @@ class AssignmentPool:
     auto_assign_selector: LabelMatch | None = None
     """autoApproveSelector, of cards by their labels."""
     max_per_node: int | None = None
-    profiles: frozenset[str] = frozenset()
-    """The MIG profiles of the pool; empty unless its mode is MIG."""
+    sharing: Sharing = WHOLE_CARDS
+    """How the pool shares its cards (spec.allocation)."""
     deleting: bool = False
     """The pool is being deleted: it takes no cards, and keeps its cards until they are free."""
 
@@ -100,6 +102,8 @@ class PendingAssignment:
     hint: str = ""
     auto: bool = False
     """The pool takes the card automatically once the obstacle is gone."""
+    joins_when_ready: bool = False
+    """Only the card is not ready: it joins by itself once it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,16 +193,22 @@ class _Node:
         if not self._matches(pool, card):
             sentence = f"card {card.id} does not match the nodeSelector or deviceSelector of pool {pool.name}"
             return PendingAssignment("OutOfSelector", sentence, pool.name, hint(pool.name), auto)
-        why = _full(pool, taken) or ("" if _is_member(card) else self._obstacle(pool, card))
-        return _declined(pool, card, why, auto=auto) if why else None
+        why = _full(pool, taken) or ("" if _is_member(card) else self._misfit(pool, card))
+        if why:
+            return _declined(pool, card, why, auto=auto)
+        if _is_member(card) or not card.obstacle:
+            return None
+        return replace(_declined(pool, card, card.obstacle, auto=auto), joins_when_ready=True)
 
     def _obstacle(self, pool: AssignmentPool, card: AssignableCard) -> str:
         """Why a new card cannot join the pool; such an obstacle does not remove a member."""
+        return self._misfit(pool, card) or card.obstacle
+
+    def _misfit(self, pool: AssignmentPool, card: AssignableCard) -> str:
+        """Why the card cannot join the pool, whether it is ready or not."""
         if self._has_elder_twin(pool):
             return f"an older pool has the same resource {pool.resource}"
-        if card.known_profiles and (missing := pool.profiles - card.traits.profiles):
-            return f"the card does not support the MIG profiles {', '.join(sorted(missing))}"
-        return card.obstacle
+        return mig_support.obstacle(card.mig, pool.sharing, "the card")
 
     def _free(self, card: AssignableCard, taken: Mapping[str, int]) -> Assignment:
         matching = [
@@ -249,9 +259,36 @@ class _Node:
         return older_duplicate(pool, self.pools.values()) is not None
 
 
+def refusal(card: AssignableCard, answer: Assignment) -> PendingAssignment | None:
+    """The refusal of the pool that the card is annotated with. The card then serves as if it had none.
+
+    A card that is only not ready is not refused: it is kept for its pool.
+    """
+    if card.pool or card.excluded or not card.annotation or answer.annotation is not None:
+        return None
+    own = (entry for entry in answer.pending if entry.pool == card.annotation)
+    return next((entry for entry in own if not entry.joins_when_ready), None)
+
+
 def matches(pool: AssignmentPool, card: AssignableCard, node_labels: Mapping[str, str]) -> bool:
     """The selectors of the pool match the card."""
     return selection.matches_labels(node_labels, pool.nodes) and selection.selects(pool.devices, card.traits)
+
+
+def selected(
+    pool: AssignmentPool, cards: Iterable[AssignableCard], node_labels: Mapping[str, str]
+) -> SelectedCards:
+    """The cards of a node that the pool has or selects, and those that cannot be shared as it specifies."""
+    mine = [card for card in cards if is_selected(pool, card, node_labels)]
+    names = ((card, card.traits.product or f"card {card.id}") for card in mine)
+    reasons = (mig_support.obstacle(card.mig, pool.sharing, name) for card, name in names)
+    found = [reason for reason in reasons if reason]
+    return SelectedCards(len(mine), len(found), tuple(sorted(set(found))))
+
+
+def is_selected(pool: AssignmentPool, card: AssignableCard, node_labels: Mapping[str, str]) -> bool:
+    """The card is in the pool, or may be used and matches its selectors."""
+    return card.pool == pool.name or (not card.excluded and matches(pool, card, node_labels))
 
 
 def _has_own_rule(pool: AssignmentPool) -> bool:

@@ -31,6 +31,10 @@ STUCK: Final = "GPUModeChangeStuck"
 ROLLING_OUT: Final = "RollingOut"
 DRIFTED: Final = "Drifted"
 UNCONFIRMED: Final = "AwaitingConfirmation"
+IMPOSSIBLE: Final = "LayoutImpossible"
+"""The reason of Misconfigured: no card that the pool selects can be shared as it specifies."""
+NOT_STARTED: Final = "ChangeImpossible"
+"""The reason of Configured: a change that is not started because no card could be shared so."""
 
 NOT_IN_MAINTENANCE: Final = DesiredCondition(MAINTENANCE, "False", "Serving", "the pool is not being changed")
 NOT_MISCONFIGURED: Final = DesiredCondition(
@@ -46,8 +50,28 @@ ALL_CONFIGURED: Final = DesiredCondition(
 
 def decide(facts: PoolFacts) -> PoolDecision:
     carried, change = _resume(facts)
+    facts = _following(facts, carried)
     if facts.deleting:
         return _delete(facts, carried, change)
+    if _is_refused(facts, carried):
+        return _without_change(facts, carried)
+    return _change(facts, carried, change)
+
+
+def _is_refused(facts: PoolFacts, applied: Sharing) -> bool:
+    """The cards have a sharing that works, and the wanted one is impossible on every card."""
+    works = bool(facts.members) and facts.misconfigured != IMPOSSIBLE
+    return bool(facts.impossible) and facts.wanted != applied and works
+
+
+def _without_change(facts: PoolFacts, applied: Sharing) -> PoolDecision:
+    """The decision for the previous sharing, and why the wanted one is not tried."""
+    decision = decide(replace(facts, wanted=applied, impossible=""))
+    why = f"{facts.impossible}; until then the pool stays at {applied}"
+    return replace(decision, configured=DesiredCondition(CONFIGURED, "False", NOT_STARTED, why))
+
+
+def _change(facts: PoolFacts, carried: Sharing, change: SharingChange | None) -> PoolDecision:
     if (drift := _drift(facts, carried)) is not None:
         closed = replace(drift, type=MAINTENANCE, reason=DRIFTED)
         return PoolDecision(carried, change, closed, _not_configured(drift), misconfigured=drift)
@@ -68,6 +92,15 @@ def _resume(facts: PoolFacts) -> tuple[Sharing, SharingChange | None]:
     if change.failed:
         return change.before, change
     return carried, change if change.after == carried else None
+
+
+def _following(facts: PoolFacts, applied: Sharing) -> PoolFacts:
+    """The facts once the pool has this sharing: the cards without a sharing of their own follow it."""
+    members = (
+        member if member.has_own_sharing else replace(member, desired_sharing=applied)
+        for member in facts.members
+    )
+    return replace(facts, members=tuple(members))
 
 
 def _goal(facts: PoolFacts, change: SharingChange | None) -> Sharing:
@@ -124,9 +157,7 @@ def _card_by_card(
         change, goal = SharingChange(applied, goal, _failure(broken, goal)), applied
     if rollout.is_done(members, goal):
         over = replace(change, over=True) if change is not None and change.failed else None
-        settled = _settled(facts, goal, over)
-        # A later reconcile removes the annotations of cards, when all components know the pool's sharing.
-        return settled if goal == applied else replace(settled, steps=())
+        return _settled(facts, goal, over)
     steps = rollout.steps(members, goal, applied)
     count = f"{rollout.changed(members, goal)} of {len(members)} cards are"
     why = (
@@ -152,7 +183,8 @@ def _settled(facts: PoolFacts, applied: Sharing, change: SharingChange | None) -
     elif late := [member for member in facts.members if not member.matches(applied)]:
         why = f"cards do not have the sharing {applied} yet, {_cards(late)}"
         configured = DesiredCondition(CONFIGURED, "False", "CardsNotCut", why)
-    steps = rollout.steps(facts.members, applied, applied)
+    # Annotations of cards follow in a later reconcile, when all components know the pool's sharing.
+    steps = rollout.steps(facts.members, applied, applied) if applied == facts.applied else ()
     return PoolDecision(
         applied, change, NOT_IN_MAINTENANCE, configured, misconfigured=_conflict(facts), steps=steps
     )
@@ -216,6 +248,8 @@ def _drift(facts: PoolFacts, applied: Sharing) -> DesiredCondition | None:
 
 
 def _conflict(facts: PoolFacts) -> DesiredCondition:
+    if facts.impossible:
+        return DesiredCondition(MISCONFIGURED, "True", IMPOSSIBLE, facts.impossible)
     if facts.conflicts:
         why = capacity.shortened_list(facts.conflicts)
         return DesiredCondition(MISCONFIGURED, "True", "CardContested", why)

@@ -76,6 +76,8 @@ class PoolFacts:
     """Cards that another pool claims too, as sentences."""
     older_duplicate: str = ""
     """An older pool with the same resource."""
+    impossible: str = ""
+    """Why no card that the pool selects can be shared as wanted; empty if one can."""
 
 
 @dataclass(frozen=True, slots=True)
