@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from croupier.cli import terminal
+from croupier.cli import cluster, terminal
 from croupier.cli.cluster import Context, Kubeconfig
 from croupier.cli.process_options import LogLevel
 from croupier.cli.terminal import DEFAULT_NAMESPACE
@@ -117,6 +117,8 @@ def ui(
         log_level=log_level,
     )
     checks = partial(doctor.run_all, namespace=namespace)
+    if is_local:
+        cluster.check_usable(cluster.ClusterTarget(kubeconfig, context))
     if not is_local:
         process_options.start(lambda: wired.work(options, page, checks, typer.echo), log_level)
     process_options.start(
