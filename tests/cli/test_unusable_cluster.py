@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from croupier.cli import cluster
+from croupier.cli import cluster, cluster_errors
 from tests.cli import verbs
 from tests.cli.env import CommandResult
 
@@ -58,7 +58,7 @@ def kubeconfig(folder: Path, server: str) -> Path:
 def silent() -> Iterator[tuple[str, list[str]]]:
     """A port that accepts connections and never answers: its URL, and the peers so far."""
     peers: list[str] = []
-    open_connections = []
+    open_connections: list[socket.socket] = []
 
     def accept() -> None:
         while True:
@@ -103,7 +103,7 @@ def test_a_refused_port(verb, tmp_path):
 
     assert said == (
         "croupier: cannot reach https://127.0.0.1:9: Connection refused (context production); check that the "
-        f"API server runs and can be reached, or {cluster.cluster_errors.OTHER_CLUSTER}."
+        f"API server runs and can be reached, or {cluster_errors.OTHER_CLUSTER}."
     )
 
 

@@ -43,7 +43,7 @@ def sentence(error: "KubeError", config: "Config") -> str | None:
 
 
 def _missing_group(error: "KubeError") -> str:
-    """The API group of a request for a kind that is not served. About a missing object, the answer has a name."""
+    """The API group of a request for a kind that is not served; a missing object has a name."""
     from croupier.kube.client.errors import ApiError
 
     if not isinstance(error, ApiError) or error.details.get("name"):

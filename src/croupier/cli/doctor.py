@@ -63,8 +63,11 @@ async def _run_checks(
     import asyncio
 
     from croupier.ops import doctor as wired
+    from croupier.ops import doctor_processes
 
     installation = await wired.connect_to(api, namespace)
+    if "processes" in chosen and (absent := await doctor_processes.absent(installation)):
+        return {"processes": absent}
     results: dict[str, InstallationProblems] = {}
     begun = asyncio.get_running_loop().time()
     for number, name in enumerate(chosen, start=1):
