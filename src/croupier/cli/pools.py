@@ -147,6 +147,7 @@ def _cells(pool: "GPUPool") -> tuple[str, ...]:
 
 def _details(pool: "GPUPool", shown: int | None) -> list[str]:
     from croupier.capacity import pool_data
+    from croupier.core.model import name_list
 
     status, capacity = pool.status, pool.status.capacity
     lines = [f"{pool.metadata.name}: {pool_data.state(pool)}"]
@@ -160,7 +161,7 @@ def _details(pool: "GPUPool", shown: int | None) -> list[str]:
         for item in status.conditions
     ]
     lines += [
-        f"  node {node.name}: {node.assigned_devices} of {node.total_devices} cards"
+        f"  node {node.name}: {name_list.part_of(node.assigned_devices, node.total_devices, 'card')}"
         f"{f', {node.health}' if node.health else ''}"
         for node in status.nodes[:shown]
     ]

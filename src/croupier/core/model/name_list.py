@@ -23,9 +23,19 @@ def counted(count: int, noun: str, plural: str = "") -> str:
     return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
 
 
+def be(count: int) -> str:
+    """`is` for one, `are` for others."""
+    return "is" if count == 1 else "are"
+
+
 def part_of(part: int, count: int, noun: str) -> str:
     """`1 of 8 cards`, `1 of 1 card`."""
     return f"{part:,} of {counted(count, noun)}"
+
+
+def pods_elsewhere(count: int) -> str:
+    """Pods that a viewer may count, but not name."""
+    return f"{counted(count, 'pod')} of {'another namespace' if count == 1 else 'other namespaces'}"
 
 
 def quoted(written: str) -> str:
