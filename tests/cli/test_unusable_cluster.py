@@ -1,82 +1,12 @@
 """A cluster that does not answer, or that has none of Croupier's kinds, is one sentence for every verb."""
 
 import asyncio
-import socket
-import threading
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-import yaml
 
 from croupier.cli import cluster, cluster_errors
 from tests.cli import verbs
 from tests.cli.env import CommandResult
-
-POD = str(Path(__file__).parents[2] / "examples" / "pod" / "shares.yaml")
-
-VERBS = {
-    "explain pod": ("explain", "pod", "trainer"),
-    "what-if": ("what-if", "-f", POD),
-    "fallback": ("fallback", "-f", POD),
-    "available": ("available",),
-    "reservations": ("reservations",),
-    "ledger": ("ledger",),
-    "usage": ("usage",),
-    "audit": ("audit",),
-    "cards": ("cards",),
-    "pools": ("pools",),
-    "pools show": ("pools", "show", "team-a"),
-    "pools confirm": ("pools", "confirm", "team-a"),
-    "assign": ("assign", "node-1/0", "team-a"),
-    "unassign": ("unassign", "node-1/0"),
-    "drain": ("drain", "node-1/0"),
-    "retire": ("retire", "node-1/0"),
-    "market status": ("market", "status"),
-    "ui": ("ui", "--no-open"),
-    "scheduler-config": ("scheduler-config",),
-    "doctor": ("doctor",),
-    "uninstall": ("uninstall", "--yes"),
-}
-"""How to call every verb that asks a cluster and ends."""
-
-
-def kubeconfig(folder: Path, server: str) -> Path:
-    file = folder / "kubeconfig"
-    context = {"name": "production", "context": {"cluster": "c", "user": "u"}}
-    content = {
-        "current-context": "production",
-        "clusters": [{"name": "c", "cluster": {"server": server}}],
-        "users": [{"name": "u", "user": {}}],
-        "contexts": [context],
-    }
-    file.write_text(yaml.safe_dump(content))
-    return file
-
-
-@pytest.fixture
-def silent() -> Iterator[tuple[str, list[str]]]:
-    """A port that accepts connections and never answers: its URL, and the peers so far."""
-    peers: list[str] = []
-    open_connections: list[socket.socket] = []
-
-    def accept() -> None:
-        while True:
-            try:
-                connection, peer = listener.accept()
-            except OSError:
-                return
-            open_connections.append(connection)
-            peers.append(str(peer))
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=accept, daemon=True)
-        thread.start()
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}", peers
-        listener.shutdown(socket.SHUT_RDWR)
-    thread.join()
-    for connection in open_connections:
-        connection.close()
 
 
 def sentence(ended: CommandResult) -> str:
@@ -93,13 +23,13 @@ def test_the_table_has_every_verb_that_talks_to_a_cluster():
         for name, command in verbs.leaves().items()
         if any(param.name == "kubeconfig" for param in command.params)
     }
-    assert talk - set(verbs.PROCESSES) == VERBS.keys()
+    assert talk - set(verbs.PROCESSES) == verbs.CLUSTER_VERBS.keys()
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", verbs.CLUSTER_VERBS)
 def test_a_refused_port(verb, tmp_path):
-    file = kubeconfig(tmp_path, "https://127.0.0.1:9")
-    said = sentence(verbs.call(*VERBS[verb], "--kubeconfig", str(file)))
+    file = verbs.kubeconfig(tmp_path, "https://127.0.0.1:9")
+    said = sentence(verbs.call(*verbs.CLUSTER_VERBS[verb], "--kubeconfig", str(file)))
 
     assert said == (
         "croupier: cannot reach https://127.0.0.1:9: Connection refused (context production); check that the "
@@ -107,29 +37,29 @@ def test_a_refused_port(verb, tmp_path):
     )
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", verbs.CLUSTER_VERBS)
 def test_a_port_that_never_answers(verb, tmp_path, silent):
     server, peers = silent
-    file = kubeconfig(tmp_path, server)
+    file = verbs.kubeconfig(tmp_path, server)
     env = {cluster.TIMEOUT_VARIABLE: "0.05"}
-    said = sentence(verbs.call(*VERBS[verb], "--kubeconfig", str(file), env=env))
+    said = sentence(verbs.call(*verbs.CLUSTER_VERBS[verb], "--kubeconfig", str(file), env=env))
 
     assert f"{server} did not answer GET /apis within 0.05 s (context production); check" in said
     assert len(peers) == 1  # one attempt: the sentence comes after the timeout, not after six of them
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", verbs.CLUSTER_VERBS)
 def test_no_such_kubeconfig(verb):
-    said = sentence(verbs.call(*VERBS[verb], "--kubeconfig", "/no/such/file"))
+    said = sentence(verbs.call(*verbs.CLUSTER_VERBS[verb], "--kubeconfig", "/no/such/file"))
 
     assert said.startswith("croupier: cannot read kubeconfig /no/such/file: ")
     assert "check the path" in said
 
 
-@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb != "scheduler-config"])
+@pytest.mark.parametrize("verb", [verb for verb in verbs.CLUSTER_VERBS if verb != "scheduler-config"])
 def test_no_such_context(verb, tmp_path):
-    file = kubeconfig(tmp_path, "https://127.0.0.1:9")
-    said = sentence(verbs.call(*VERBS[verb], "--kubeconfig", str(file), "--context", "staging"))
+    file = verbs.kubeconfig(tmp_path, "https://127.0.0.1:9")
+    said = sentence(verbs.call(*verbs.CLUSTER_VERBS[verb], "--kubeconfig", str(file), "--context", "staging"))
 
     assert said == f"croupier: {file} has no context 'staging'; it has: production"
 
@@ -163,7 +93,7 @@ WITHOUT_KINDS = {
 
 async def test_a_cluster_without_the_kinds(private_lab, tmp_path):
     lab = await private_lab()
-    for verb, command in VERBS.items():
+    for verb, command in verbs.CLUSTER_VERBS.items():
         if verb == "ui":
             continue  # it serves the page, which says so itself
         ended = await asyncio.to_thread(

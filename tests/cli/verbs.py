@@ -4,10 +4,12 @@ import contextlib
 import io
 import sys
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import typer
+import yaml
 
 from croupier import cli
 from tests.cli.env import CommandResult
@@ -24,6 +26,33 @@ def _below(command: Any, path: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
     for name, inner in getattr(command, "commands", {}).items():
         yield from _below(inner, (*path, name))
 
+
+POD = str(Path(__file__).parents[2] / "examples" / "pod" / "shares.yaml")
+
+CLUSTER_VERBS = {
+    "explain pod": ("explain", "pod", "trainer"),
+    "what-if": ("what-if", "-f", POD),
+    "fallback": ("fallback", "-f", POD),
+    "available": ("available",),
+    "reservations": ("reservations",),
+    "ledger": ("ledger",),
+    "usage": ("usage",),
+    "audit": ("audit",),
+    "cards": ("cards",),
+    "pools": ("pools",),
+    "pools show": ("pools", "show", "team-a"),
+    "pools confirm": ("pools", "confirm", "team-a"),
+    "assign": ("assign", "node-1/0", "team-a"),
+    "unassign": ("unassign", "node-1/0"),
+    "drain": ("drain", "node-1/0"),
+    "retire": ("retire", "node-1/0"),
+    "market status": ("market", "status"),
+    "ui": ("ui", "--no-open"),
+    "scheduler-config": ("scheduler-config",),
+    "doctor": ("doctor",),
+    "uninstall": ("uninstall", "--yes"),
+}
+"""How to call every verb that asks a cluster and ends."""
 
 PROCESSES = ("manager", "extender", "node", "mps", "webhook", "market run")
 """Long-running processes: without a cluster they wait and log."""
@@ -44,3 +73,16 @@ def call(*args: str, env: Mapping[str, str] | None = None) -> CommandResult:
         except SystemExit as ended:
             code = ended.code or 0
     return CommandResult(code, out.getvalue(), err.getvalue())
+
+
+def kubeconfig(folder: Path, server: str) -> Path:
+    file = folder / "kubeconfig"
+    context = {"name": "production", "context": {"cluster": "c", "user": "u"}}
+    content = {
+        "current-context": "production",
+        "clusters": [{"name": "c", "cluster": {"server": server}}],
+        "users": [{"name": "u", "user": {}}],
+        "contexts": [context],
+    }
+    file.write_text(yaml.safe_dump(content))
+    return file
