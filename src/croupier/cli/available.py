@@ -234,9 +234,7 @@ def _title(index: "ClusterAmounts", node: str) -> str:
     from croupier.core.availability import NOTHING
 
     pods = index.nodes[node].get("pods", NOTHING)
-    return (
-        f"Node {_label(index, node)}, with {pods.allocated:,} of {terminal.plural(pods.allocatable, 'pod')}:"
-    )
+    return f"Node {_label(index, node)}, with {pods.allocated} of {pods.allocatable} pods:"
 
 
 def _total_label(index: "ClusterAmounts") -> str:
