@@ -32,7 +32,8 @@ def doctor(
 ) -> None:
     """Check an installation and print a remedy for each finding. Changes nothing.
 
-    Checks: versions, crds, processes, settings, rbac, webhook, scheduler, agents, plugins, pools, ledger.
+    Checks: versions, crds, processes, settings, rbac, webhook, scheduler, agents, plugins, guard,
+    pools, ledger.
     Exit code 0 if no action is needed (notes do not count), 1 otherwise.
 
     \b
