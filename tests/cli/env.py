@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from croupier.api import kinds
-from croupier.cli.cluster import TIMEOUT_VARIABLE
 from croupier.kube.client.api_client import Client
 from croupier_lab import nodes
 from tests.cli.command import CROUPIER
@@ -32,7 +31,7 @@ class CommandResult:
 
 
 def croupier(*args: str, stdin: str = "", kubeconfig: Any = None) -> CommandResult:
-    env = {**os.environ, "COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb", TIMEOUT_VARIABLE: "60"}
+    env = {**os.environ, "COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}
     if kubeconfig is not None:
         env["KUBECONFIG"] = str(kubeconfig)
     ended = subprocess.run(

@@ -18,11 +18,10 @@ from croupier.api import kinds, market_report
 from croupier.api.core_v1 import micro_time
 from croupier.api.meta import PART_OF_SELECTOR
 from croupier.capacity import exclusion
-from croupier.cli.cluster import TIMEOUT_VARIABLE
 from croupier.core.installation.diagnosis_processes import IN_REPOSITORY
 from croupier.core.model.namespaces import DEFAULT_NAMESPACE
 from croupier.kube.client import api_client, config
-from croupier.kube.client.api_client import Client, Selection
+from croupier.kube.client.api_client import Client, PatchType, Selection
 from croupier.ops.installation import ELECTIONS
 from croupier_lab.lab import Lab
 from croupier_lab.pytest_plugin import PrivateLab
@@ -39,7 +38,7 @@ NODE = "node-1"
 async def findings(lab: Lab, *checks: str) -> set[tuple[str, str, str]]:
     chosen = [f"--only={check}" for check in checks or CHECKS]
     command = ("doctor", "-o", "json", "--kubeconfig", str(lab.kubeconfig), *chosen)
-    ended = await asyncio.to_thread(verbs.call, *command, env={TIMEOUT_VARIABLE: "60"})
+    ended = await asyncio.to_thread(verbs.call, *command)
     return {(item["severity"], item["where"], item["what"]) for item in ended.data["findings"]}
 
 
@@ -69,9 +68,7 @@ async def test_after_installation_switches_and_rollbacks(bare, api):
 
 
 async def _install_as_printed(lab: Lab) -> None:
-    ended = await asyncio.to_thread(
-        verbs.call, "doctor", "-o", "json", "--kubeconfig", str(lab.kubeconfig), env={TIMEOUT_VARIABLE: "60"}
-    )
+    ended = await asyncio.to_thread(verbs.call, "doctor", "-o", "json", "--kubeconfig", str(lab.kubeconfig))
     [finding] = ended.data["findings"]
     assert (ended.code, finding["what"]) == (1, "Croupier is not installed")
 
@@ -231,7 +228,8 @@ async def _rollback(lab: Lab, api: Client) -> None:
                 {"op": "replace", "path": f"/spec/template/spec/containers/{place}/image", "value": "c:0.0.1"}
                 for place in range(len(containers))
             ]
-            await api.patch(kind, workload["metadata"]["name"], patch, namespace=DEFAULT_NAMESPACE)
+            name = workload["metadata"]["name"]
+            await api.patch(kind, name, patch, namespace=DEFAULT_NAMESPACE, patch_type=PatchType.JSON)
     await _everything_runs(api)
     name = "reservations.mps.nvidia.com"
     await api.patch(kinds.CUSTOM_RESOURCE_DEFINITIONS, name, {"spec": {"names": {"shortNames": ["old"]}}})

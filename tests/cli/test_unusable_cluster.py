@@ -96,9 +96,7 @@ async def test_a_cluster_without_the_kinds(private_lab, tmp_path):
     for verb, command in verbs.CLUSTER_VERBS.items():
         if verb == "ui":
             continue  # it serves the page, which says so itself
-        ended = await asyncio.to_thread(
-            verbs.call, *command, "--kubeconfig", str(lab.kubeconfig), env={cluster.TIMEOUT_VARIABLE: "60"}
-        )
+        ended = await asyncio.to_thread(verbs.call, *command, "--kubeconfig", str(lab.kubeconfig))
         if verb in WITHOUT_KINDS:
             code, words = WITHOUT_KINDS[verb]
             assert (ended.code, words in ended.out + ended.err) == (code, True), (verb, ended)
