@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from croupier.kube.client.api_client import Client
+    from croupier.kube.client.errors import KubeError
 
 T = TypeVar("T")
 
@@ -87,13 +88,14 @@ async def _check_usable(api: "Client", needs: Collection[str], seconds: float) -
         raise UnusableCluster(cluster_errors.kinds_missing(lacking, cluster_errors.place(api.config)))
 
 
-def check_usable(target: ClusterTarget) -> None:
-    """Exit with a sentence if the API server does not answer."""
+def explain(error: "KubeError", target: ClusterTarget) -> str:
+    """The message for an error of a process that works with the cluster of `target`."""
+    from croupier.kube.client import config
+    from croupier.kube.client.errors import ConfigError
 
-    async def nothing(api: "Client") -> None:
-        """The connection itself is the check."""
-
-    run(target, nothing)
+    if isinstance(error, ConfigError):
+        return str(error)
+    return cluster_errors.sentence(error, config.load(target.kubeconfig, target.context)) or str(error)
 
 
 def answer_timeout() -> float:
