@@ -1,5 +1,6 @@
 """Configuration of all tests."""
 
+import os
 import signal
 import sys
 from collections.abc import Generator
@@ -8,12 +9,16 @@ import pytest
 from hypothesis import settings
 
 from croupier.api import crds
+from croupier.cli.cluster import TIMEOUT_VARIABLE
 from croupier_lab import shared_cluster
 from croupier_lab.pytest_plugin import RUN
 
 # Machines are shared, so the duration of an example is not meaningful.
 settings.register_profile("croupier", deadline=None)
 settings.load_profile("croupier")
+
+# For the same reason, commands wait longer for the first answer of the API server.
+os.environ.setdefault(TIMEOUT_VARIABLE, "60")
 
 # Background shells ignore SIGINT, and child processes would inherit this.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

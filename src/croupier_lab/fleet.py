@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 from croupier.api import kinds
 from croupier.api.core_v1 import Node
+from croupier.core.model import name_list
 from croupier.kube.client import api_client, config
 from croupier.kube.client.api_client import Client
 from croupier.kube.client.errors import AlreadyExists
@@ -45,7 +46,7 @@ async def create(
     """Create the nodes and wait until all are schedulable. Existing nodes are kept."""
     if not wanted:
         return
-    show.step(f"Creating {len(wanted)} simulated node{'s' if len(wanted) > 1 else ''}")
+    show.step(f"Creating {name_list.counted(len(wanted), 'simulated node')}")
     async with api_client.connect(config.load(lab.kubeconfig), field_manager="croupier-lab") as api:
         try:
             await _create_all(api, wanted, show)
@@ -85,7 +86,8 @@ async def _wait_until_ready(api: Client, names: set[str], show: ProgressReporter
         show.advance("Nodes ready", len(names & ready), len(names))
         await asyncio.sleep(POLL)
     raise LabError(
-        f"Not all of the {len(names)} nodes were Ready within {within:g} seconds; see the log of kwok."
+        f"Of {name_list.counted(len(names), 'node')}, not all were Ready within {within:g} seconds; "
+        "see the log of kwok."
     )
 
 

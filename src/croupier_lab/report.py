@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from croupier.api import kinds
+from croupier.core.model import name_list
 from croupier.kube.client import api_client, config
 from croupier.kube.client.errors import KubeError
 from croupier_lab import fleet, process, record
@@ -59,7 +60,7 @@ async def collect(lab: Lab) -> LabReport:
 def lines(report: LabReport) -> list[str]:
     head = f"Lab {report.name} is {report.state.value}: {report.server}"
     if report.nodes is not None:
-        head += f", {report.nodes.ready} of {report.nodes.total} nodes ready"
+        head += f", {name_list.part_of(report.nodes.ready, report.nodes.total, 'node')} ready"
     parts = [
         f"  {part.name:<24} {'running' if part.running else 'dead':<8} pid {part.pid:<8}"
         + (f" port {part.port}" if part.port else "")

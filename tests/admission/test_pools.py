@@ -185,7 +185,7 @@ async def test_a_refusal_reaches_the_client(known, body, sentence, env: WebhookC
 
 
 async def test_a_pod_is_admitted_with_the_reason_why_it_waits(env: WebhookClusterEnv):
-    silent = "no card of the pool can be allocated now; of 1 of 1 cards: the agent of its node is silent"
+    silent = "no card of the pool can be allocated now; of 1 of 1 card: the agent of its node is silent"
     waits = pool(total=0, per_pod=8)
     told = Condition(
         type="Available",

@@ -22,6 +22,7 @@ from croupier.core.explanation.effects import PoolEffect
 from croupier.core.explanation.fleet import Fleet
 from croupier.core.ledger import ledger as ledger_ops
 from croupier.core.ledger.ledger import Ledger
+from croupier.core.model import name_list
 from croupier.core.model.card import CardGrant, LedgerCard
 from croupier.core.model.sharing import Sharing
 from croupier.core.pools.assignment import MANUAL_APPROVAL, Approval
@@ -119,8 +120,7 @@ def _holders(card: LedgerCard) -> Iterable[dict[str, str]]:
         part = CardGrant(card.id, card.holders.get(holder, 0), slots)
         yield {"pod": "/".join(holder.split("/")[:2]), "share": ledger_data.share(card, part)}
     if hidden:
-        pods = "1 pod of another namespace" if hidden == 1 else f"{hidden} pods of other namespaces"
-        yield {"pod": pods, "share": ""}
+        yield {"pod": name_list.pods_elsewhere(hidden), "share": ""}
 
 
 def _starts(

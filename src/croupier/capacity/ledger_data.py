@@ -6,6 +6,7 @@ from croupier.capacity.snapshot import ClusterSnapshot
 from croupier.core.ledger import holder, overview
 from croupier.core.ledger.ledger import Ledger
 from croupier.core.ledger.overview import FreeOfTotal
+from croupier.core.model import name_list
 from croupier.core.model.card import CardGrant, Grant, LedgerCard
 
 
@@ -15,7 +16,7 @@ def share(card: LedgerCard | None, part: CardGrant) -> str:
         profiles = {slot.id: slot.profile for slot in card.slots} if card is not None else {}
         return ", ".join(f"MIG {profiles.get(slot, slot)}" for slot in part.slots)
     if card is not None and card.mode == "TimeSlice":
-        return f"{part.share} slice{'s' if part.share > 1 else ''}"
+        return name_list.counted(part.share, "slice")
     return "whole" if part.share == 100 else f"{part.share} %"
 
 

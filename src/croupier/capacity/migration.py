@@ -10,6 +10,7 @@ from typing import Final
 from croupier.api import kinds
 from croupier.api.mps import NodeReservation, ledger_codec
 from croupier.core.ledger.ledger import Ledger
+from croupier.core.model import name_list
 from croupier.kube.client import concurrency
 from croupier.kube.client.api_client import Client, DeleteOptions
 from croupier.kube.client.errors import Conflict, KubeError, NotFound
@@ -38,7 +39,8 @@ async def _all(api: Client) -> list[NodeReservation]:
         return []
     if listing.skipped:
         raise MigrationFailed(
-            f"{len(listing.skipped)} NodeReservations cannot be read and therefore not be moved into memory: "
+            f"{name_list.counted(len(listing.skipped), 'NodeReservation')} cannot be read and therefore "
+            "not be moved into memory: "
             f"{'; '.join(listing.skipped[:3])}; correct or delete them first"
         )
     return list(listing.items)

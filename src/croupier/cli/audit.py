@@ -42,7 +42,9 @@ def audit(
 
     listing.check(output)
     result = cluster.run(
-        cluster.ClusterTarget(kubeconfig, context), lambda api: inspection.inspect(api, node=node, fix=fix)
+        cluster.ClusterTarget(kubeconfig, context),
+        lambda api: inspection.inspect(api, node=node, fix=fix),
+        needs=cluster.LEDGER_KINDS,
     )
     if node is not None and node not in result.nodes:
         terminal.fail(f"the ledger has no node {node}.")

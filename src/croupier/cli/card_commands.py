@@ -183,7 +183,7 @@ def _apply(run: CommandRun, name: str, action: "CardsAction") -> None:
             return True
         return await _wait_until_done(api, device.metadata.name, change, run.wait)
 
-    if not cluster.run(run.target, apply):
+    if not cluster.run(run.target, apply, needs=cluster.CARD_KINDS):
         raise typer.Exit(1)
 
 

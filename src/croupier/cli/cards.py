@@ -86,7 +86,7 @@ def cards(
 
     listing.check(output)
     _check_state(state)
-    snapshot = cluster.run(cluster.ClusterTarget(kubeconfig, context), _read)
+    snapshot = cluster.run(cluster.ClusterTarget(kubeconfig, context), _read, needs=cluster.CARD_KINDS)
     rows = [row for row in card_data.rows(snapshot) if _matches(row, node, pool, state)]
     if name is not None:
         chosen = find([row.device for row in rows], name)

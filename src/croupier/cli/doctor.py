@@ -32,7 +32,8 @@ def doctor(
 ) -> None:
     """Check an installation and print a remedy for each finding. Changes nothing.
 
-    Checks: versions, crds, processes, settings, rbac, webhook, scheduler, agents, plugins, pools, ledger.
+    Checks: versions, crds, processes, settings, rbac, webhook, scheduler, agents, plugins, guard,
+    pools, ledger.
     Exit code 0 if no action is needed (notes do not count), 1 otherwise.
 
     \b
@@ -63,8 +64,11 @@ async def _run_checks(
     import asyncio
 
     from croupier.ops import doctor as wired
+    from croupier.ops import doctor_processes
 
     installation = await wired.connect_to(api, namespace)
+    if "processes" in chosen and (absent := await doctor_processes.absent(installation)):
+        return {"processes": absent}
     results: dict[str, InstallationProblems] = {}
     begun = asyncio.get_running_loop().time()
     for number, name in enumerate(chosen, start=1):

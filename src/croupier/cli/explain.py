@@ -63,6 +63,7 @@ def pod(
     answer = cluster.run(
         cluster.ClusterTarget(kubeconfig, context),
         lambda api: pod_explanation.read(api, where or api.config.namespace, pod_name, cluster.now()),
+        needs=cluster.LEDGER_KINDS,
     )
     if output == "json":
         unreadable = {} if isinstance(answer, RejectedPod) else {"unreadable": list(answer.unreadable)}

@@ -36,7 +36,9 @@ def ledger(
 
     listing.check(output)
     seen = cluster.run(
-        cluster.ClusterTarget(kubeconfig, context), lambda api: snapshot.take(api, cluster.now())
+        cluster.ClusterTarget(kubeconfig, context),
+        lambda api: snapshot.take(api, cluster.now()),
+        needs=cluster.LEDGER_KINDS,
     )
     if node is not None and node not in seen.ledgers:
         reason = "it has no cards" if node in seen.nodes else "there is no such node"

@@ -40,7 +40,8 @@ def pools(
     from croupier.capacity import pool_data
 
     listing.check(output)
-    listed = cluster.run(cluster.ClusterTarget(kubeconfig, context), _list_pools)
+    target = cluster.ClusterTarget(kubeconfig, context)
+    listed = cluster.run(target, _list_pools, needs=cluster.CARD_KINDS)
     listed.sort(key=lambda pool: pool.metadata.name)
     pools_listing = listing.Listing(
         headers=HEADERS,
@@ -71,7 +72,8 @@ def show(
     from croupier.capacity import pool_data
 
     terminal.check_output(output, ("text", "json", "yaml"))
-    pool = cluster.run(cluster.ClusterTarget(kubeconfig, context), lambda api: get_pool(api, name))
+    target = cluster.ClusterTarget(kubeconfig, context)
+    pool = cluster.run(target, lambda api: get_pool(api, name), needs=cluster.CARD_KINDS)
     if listing.is_data(output):
         listing.echo_data(output, pool_data.as_data(pool))
         return
@@ -86,7 +88,8 @@ def confirm(name: Name, *, kubeconfig: cluster.Kubeconfig = None, context: clust
     \b
     croupier pools confirm team-a
     """
-    typer.echo(cluster.run(cluster.ClusterTarget(kubeconfig, context), lambda api: _confirm(api, name)))
+    target = cluster.ClusterTarget(kubeconfig, context)
+    typer.echo(cluster.run(target, lambda api: _confirm(api, name), needs=cluster.CARD_KINDS))
 
 
 async def _list_pools(api: "Client") -> "list[GPUPool]":
@@ -144,6 +147,7 @@ def _cells(pool: "GPUPool") -> tuple[str, ...]:
 
 def _details(pool: "GPUPool", shown: int | None) -> list[str]:
     from croupier.capacity import pool_data
+    from croupier.core.model import name_list
 
     status, capacity = pool.status, pool.status.capacity
     lines = [f"{pool.metadata.name}: {pool_data.state(pool)}"]
@@ -157,7 +161,7 @@ def _details(pool: "GPUPool", shown: int | None) -> list[str]:
         for item in status.conditions
     ]
     lines += [
-        f"  node {node.name}: {node.assigned_devices} of {node.total_devices} cards"
+        f"  node {node.name}: {name_list.part_of(node.assigned_devices, node.total_devices, 'card')}"
         f"{f', {node.health}' if node.health else ''}"
         for node in status.nodes[:shown]
     ]

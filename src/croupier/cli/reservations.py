@@ -51,7 +51,7 @@ def reservations(
     if everywhere and namespace is not None:
         terminal.usage_error("--all-namespaces and --namespace are mutually exclusive.")
     target = cluster.ClusterTarget(kubeconfig, context)
-    seen, own = cluster.run(target, lambda api: _read(api, namespace))
+    seen, own = cluster.run(target, lambda api: _read(api, namespace), needs=cluster.LEDGER_KINDS)
     for sentence in seen.unreadable:
         typer.echo(f"not read: {sentence}", err=True)
     selected = None if everywhere else namespace or own

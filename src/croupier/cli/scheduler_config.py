@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import typer
 
+from croupier.cli import cluster, terminal
 from croupier.cli import manifest as reading
-from croupier.cli import terminal
 from croupier.cli.terminal import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
@@ -192,17 +192,9 @@ def _output(made: "SchedulerFiles", write: Path | None) -> None:
 
 
 def _managed_resources(kubeconfig: Path | None) -> tuple[str, ...]:
-    import asyncio
-
+    from croupier.ops import scheduler_config
     from croupier.ops.scheduler_config import SchedulerConfigOptions
 
-    discovered = asyncio.run(_cluster_resources(kubeconfig)) if kubeconfig else set()
+    target = cluster.ClusterTarget(kubeconfig)
+    discovered = cluster.run(target, scheduler_config.card_resources) if kubeconfig else set()
     return tuple({*SchedulerConfigOptions().resources, *discovered})
-
-
-async def _cluster_resources(kubeconfig: Path) -> set[str]:
-    from croupier.kube.client import api_client, config
-    from croupier.ops import scheduler_config
-
-    async with api_client.connect(config.load(kubeconfig)) as api:
-        return await scheduler_config.card_resources(api)

@@ -39,7 +39,9 @@ def any_of(names: Sequence[str]) -> str:
 
 def plural(count: int, noun: str) -> str:
     """`1 node`, `1,000 nodes`."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+    from croupier.core.model import name_list
+
+    return name_list.counted(count, noun)
 
 
 def require_terminal(effect: str, alternative: str = "") -> None:

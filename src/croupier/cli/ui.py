@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from croupier.cli import terminal
+from croupier.cli import cluster, terminal
 from croupier.cli.cluster import Context, Kubeconfig
 from croupier.cli.process_options import LogLevel
 from croupier.cli.terminal import DEFAULT_NAMESPACE
@@ -107,6 +107,7 @@ def ui(
         actions=_actions(actions, ACTIONS if is_local else ()),
         session_key=session_key,
         history=history,
+        answer_timeout=cluster.answer_timeout(),
         opens_browser=is_local and not no_open and _has_display(),
     )
     options = process_options.parse(
@@ -120,18 +121,21 @@ def ui(
     if not is_local:
         process_options.start(lambda: wired.work(options, page, checks, typer.echo), log_level)
     process_options.start(
-        lambda: _at_terminal(wired.work(options, page, checks, typer.echo)), log_level or "warning"
+        lambda: _at_terminal(
+            wired.work(options, page, checks, typer.echo), cluster.ClusterTarget(kubeconfig, context)
+        ),
+        log_level or "warning",
     )
 
 
-async def _at_terminal(work: "Coroutine[Any, Any, int]") -> int:
+async def _at_terminal(work: "Coroutine[Any, Any, int]", target: cluster.ClusterTarget) -> int:
     """A person reads the terminal: an error that prevents the start is a sentence, not a line of the log."""
     from croupier.kube.client.errors import KubeError
 
     try:
         return await work
     except KubeError as error:
-        typer.echo(f"croupier: {error}", err=True)
+        typer.echo(f"croupier: {cluster.explain(error, target)}", err=True)
         return 1
 
 

@@ -76,8 +76,12 @@ def uninstall(
         await wired.clear(installation, with_kinds=with_crds, told=lambda remnant: typer.echo(remnant.report))
 
     cluster.run(target, work)
-    kept = f" {len(staying)} CRDs and their objects remain; --with-crds removes them." if staying else ""
+    kept = f" {_kept(len(staying))}; --with-crds removes them." if staying else ""
     typer.echo(f"Done: no object of Croupier blocks a deletion.{kept}")
+
+
+def _kept(crds: int) -> str:
+    return "1 CRD and its objects remain" if crds == 1 else f"{crds} CRDs and their objects remain"
 
 
 def _ask(going: "Sequence[Remnant]", server: str) -> None:

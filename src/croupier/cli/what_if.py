@@ -68,6 +68,7 @@ def what_if(
     seen = cluster.run(
         target,
         lambda api: snapshot.take(api, cluster.now(), member_of=member_of or api.config.namespace),
+        needs=cluster.LEDGER_KINDS,
     )
     if seen.incomplete:
         _unknown(view, seen, count, output)

@@ -12,25 +12,24 @@ import msgspec
 
 from croupier.admission.configurations import EXCLUDED
 from croupier.api import crds, kinds, market_report, settings_source, settings_state
+from croupier.api.core_v1 import Lease
 from croupier.api.gpu import agent_report
 from croupier.api.gpu.node import AGENT_SILENT
-from croupier.api.meta import PART_OF_SELECTOR
 from croupier.api.mps.allocation import ALLOCATION
 from croupier.capacity import exclusion
 from croupier.controllers.ledger import inspection
-from croupier.core.installation import diagnosis, diagnosis_cluster
+from croupier.core.installation import diagnosis, diagnosis_cluster, diagnosis_scheduling
 from croupier.core.installation.diagnosis import (
     InstallationProblems,
     InstalledCRD,
     InstalledVersions,
-    WorkloadStatus,
 )
 from croupier.core.installation.diagnosis_cluster import (
     NodeResources,
     PoolConditions,
-    SchedulingFacts,
     SettingsSource,
 )
+from croupier.core.installation.diagnosis_scheduling import SchedulingFacts
 from croupier.core.model.refusal import Refusal
 from croupier.core.nodes.node_conditions import SERVED
 from croupier.core.pods import ledger_resource, podspec_view
@@ -39,7 +38,7 @@ from croupier.kube.client.api_client import Client, Selection
 from croupier.kube.client.errors import KubeError
 from croupier.kube.client.resource import Raw
 from croupier.kube.client.transport import ApiRequest
-from croupier.ops import doctor_guard, doctor_permissions, doctor_webhook
+from croupier.ops import doctor_guard, doctor_permissions, doctor_processes, doctor_webhook
 from croupier.ops.installation import ELECTIONS, Installation, renew_time
 from croupier.wiring import limits
 
@@ -63,6 +62,8 @@ async def connect_to(api: Client, namespace: str) -> Installation:
 async def run_all(api: Client, namespace: str) -> dict[str, Any]:
     """All checks, in the JSON of `croupier doctor -o json`."""
     installation = await connect_to(api, namespace)
+    if absent := await doctor_processes.absent(installation):
+        return diagnosis.as_data({"processes": absent})
     return diagnosis.as_data({name: await run_check(installation, name) for name in CHECKS})
 
 
@@ -80,7 +81,7 @@ async def _versions(cluster: Installation) -> InstallationProblems:
     version = msgspec.json.decode(await cluster.api.raw(ApiRequest("GET", "/version")))
     nodes = await cluster.all(kinds.NODES.raw)
     with_cards = {device.status.node_name for device in await cluster.all(kinds.GPU_DEVICES)}
-    workloads = await _workloads(cluster)
+    workloads = await doctor_processes.workloads(cluster)
     return diagnosis.versions(
         InstalledVersions(
             server=version.get("gitVersion", ""),
@@ -89,7 +90,7 @@ async def _versions(cluster: Installation) -> InstallationProblems:
                 for node in nodes
                 if (name := node["metadata"]["name"]) in with_cards
             },
-            images={_named(workload): _image_version(workload) for workload in workloads},
+            images=doctor_processes.versions(workloads),
             ours=metadata.version("croupier"),
             moves_limits=bool(await cluster.all(kinds.POD_ALLOCATIONS)),
         )
@@ -102,43 +103,13 @@ async def _definitions(cluster: Installation) -> InstallationProblems:
         for crd in await cluster.all(kinds.CUSTOM_RESOURCE_DEFINITIONS)
     }
     wanted = {crd["metadata"]["name"]: crd["spec"] for crd in crds.definitions().values()}
-    return diagnosis.crds(wanted, installed)
+    return diagnosis.crds(wanted, installed, same_version=await doctor_processes.have_our_version(cluster))
 
 
 def _definition(crd: Raw) -> InstalledCRD:
     conditions = crd.get("status", {}).get("conditions") or []
     true = {condition["type"] for condition in conditions if condition["status"] == "True"}
     return InstalledCRD(crd["spec"], "Established" in true)
-
-
-async def _processes(cluster: Installation) -> InstallationProblems:
-    workloads = [_workload(workload) for workload in await _workloads(cluster)]
-    return diagnosis.processes(workloads, cluster.namespace)
-
-
-async def _workloads(cluster: Installation) -> list[Raw]:
-    here = cluster.here(PART_OF_SELECTOR)
-    deployments, sets = await cluster.all(kinds.DEPLOYMENTS, here), await cluster.all(kinds.DAEMON_SETS, here)
-    return [{**deployment, "kind": "Deployment"} for deployment in deployments] + [
-        {**daemon_set, "kind": "DaemonSet"} for daemon_set in sets
-    ]
-
-
-def _named(workload: Raw) -> str:
-    return f"{workload['kind'].lower()}/{workload['metadata']['name']}"
-
-
-def _image_version(workload: Raw) -> str:
-    image: str = workload["spec"]["template"]["spec"]["containers"][0].get("image", "")
-    version = image.rpartition("/")[2].partition("@")[0].partition(":")[2]
-    return "" if version == "latest" else version
-
-
-def _workload(workload: Raw) -> WorkloadStatus:
-    name, status = _named(workload), workload.get("status", {})
-    if workload["kind"] == "DaemonSet":
-        return WorkloadStatus(name, status.get("desiredNumberScheduled", 0), status.get("numberReady", 0))
-    return WorkloadStatus(name, workload["spec"].get("replicas", 1), status.get("readyReplicas", 0))
 
 
 async def _webhook(cluster: Installation) -> InstallationProblems:
@@ -148,19 +119,16 @@ async def _webhook(cluster: Installation) -> InstallationProblems:
 
 async def _scheduler(cluster: Installation) -> InstallationProblems:
     leases = {lease.metadata.name: lease for lease in await cluster.all(kinds.LEASES, cluster.here())}
-    workloads = {_named(workload).partition("/")[2] for workload in await _workloads(cluster)}
-    elected = workloads & ELECTIONS.keys()
+    elected = await doctor_processes.running(cluster) & ELECTIONS.keys()
     if not await cluster.all(kinds.POD_ALLOCATIONS):
         elected -= {limits.LEASE}  # it acquires its lease only once there is a PodAllocation
     renewals = {name: renew_time(leases.get(name)) for name in (ELECTIONS[workload] for workload in elected)}
-    in_memory_lease = leases.get(exclusion.LEASE_OF["InMemory"])
-    in_memory = in_memory_lease.spec.holder_identity if in_memory_lease is not None else ""
-    if in_memory:
-        renewals[exclusion.LEASE_OF["InMemory"]] = renew_time(in_memory_lease)
+    if in_memory := _in_memory(leases, cluster.clock.now()):
+        renewals[exclusion.LEASE_OF["InMemory"]] = renew_time(leases[exclusion.LEASE_OF["InMemory"]])
     expired = diagnosis.without_heartbeat(renewals, cluster.clock.now())
     live = [pod for pod in await cluster.all(kinds.PODS.raw) if not _is_over(pod)]
     pods = [pod for pod in live if _is_marked(pod)]
-    return diagnosis_cluster.scheduling(
+    return diagnosis_scheduling.scheduling(
         SchedulingFacts(
             in_memory="" if exclusion.LEASE_OF["InMemory"] in expired else in_memory,
             recorded=len(await cluster.all(kinds.NODE_RESERVATIONS)),
@@ -172,6 +140,15 @@ async def _scheduler(cluster: Installation) -> InstallationProblems:
             unmarked=[_key(pod) for pod in live if not _is_bound(pod) and _lacks_the_mark(pod)],
         )
     )
+
+
+def _in_memory(leases: Mapping[str, Lease], now: datetime) -> str:
+    """The process that keeps the ledger in memory, unless it was replaced by those that store it."""
+    lease, shared = (leases.get(exclusion.LEASE_OF[kind]) for kind in ("InMemory", "CRD"))
+    if lease is None or not lease.spec.holder_identity:
+        return ""
+    stored = renew_time(shared) if shared is not None and shared.spec.holder_identity else None
+    return "" if diagnosis_scheduling.is_past(renew_time(lease), stored, now) else lease.spec.holder_identity
 
 
 def _is_marked(pod: Raw) -> bool:
@@ -210,9 +187,13 @@ def _key(pod: Raw) -> str:
 
 
 async def _rights(cluster: Installation) -> InstallationProblems:
-    missing = await doctor_permissions.missing(cluster.api, cluster.namespace)
+    ours = await doctor_processes.have_our_version(cluster)  # a rolled back process needs other permissions
+    missing = await doctor_permissions.missing(cluster.api, cluster.namespace) if ours else []
     excess = await doctor_permissions.excess(cluster.api, cluster.namespace)
-    return (*diagnosis_cluster.permissions(missing), *diagnosis_cluster.excess_permissions(excess))
+    return (
+        *diagnosis_cluster.permissions(missing, cluster.namespace),
+        *diagnosis_cluster.excess_permissions(excess),
+    )
 
 
 async def _plugins(cluster: Installation) -> InstallationProblems:
@@ -233,7 +214,8 @@ async def _plugins(cluster: Installation) -> InstallationProblems:
                 next(((c.status, c.message) for c in node.status.conditions if c.type == SERVED), None),
             )
             for node in nodes
-        ]
+        ],
+        cluster.namespace,
     )
 
 
@@ -266,9 +248,12 @@ async def _agents(cluster: Installation) -> InstallationProblems:
         lease.metadata.annotations.get(market_report.NODE_ANNOTATION, ""): renew_time(lease)
         for lease in trading
     }
-    traders = {node: at for node, at in beats.items() if node in nodes}
+    expected = await doctor_processes.market_nodes(cluster)
+    traders = {
+        node: at for node, at in beats.items() if node in nodes and (expected is None or node in expected)
+    }
     return (
-        *diagnosis.agents(agents, silent, cluster.clock.now()),
+        *diagnosis.agents(agents, silent, cluster.clock.now(), namespace=cluster.namespace),
         *diagnosis.markets(traders, cluster.clock.now()),
     )
 
@@ -317,7 +302,7 @@ def _parsed(where: str, document: Raw) -> SettingsSource:
 CHECKS: Final[Mapping[str, Check]] = {
     "versions": _versions,
     "crds": _definitions,
-    "processes": _processes,
+    "processes": doctor_processes.check,
     "settings": _settings,
     "rbac": _rights,
     "webhook": _webhook,

@@ -45,6 +45,7 @@ async def gather(api: Client, namespace: str) -> WebhookFacts:
         served_until=await _served_until(api, namespace),
         probe=probe,
         message=message,
+        namespace=namespace,
         policies_missing=[name for name in NEEDED if name not in known & bound],
     )
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from croupier.core.ledger import holder as holder_names
+from croupier.core.model import name_list
 from croupier.ui.journal import JournalLine
 from croupier.ui.tables import HOLDERS, MODE, SLOTS
 
@@ -82,7 +83,7 @@ class _Replay:
 
 def share_text(mode: int, amount: int) -> str:
     if mode == TIME_SLICE:
-        return f"{amount} slice{'s' if amount > 1 else ''}"
+        return name_list.counted(amount, "slice")
     return "whole" if amount == 100 else f"{amount} %"
 
 

@@ -16,7 +16,6 @@ from croupier.kube.cache.watch_state import ReflectorOptions
 from croupier.kube.client.api_client import Selection
 from croupier.kube.client.backoff import Backoff
 from croupier.kube.client.concurrency import wait_or_stop
-from croupier.kube.client.transport import ApiRequest
 from croupier.kube.serving import component_runner, http_server
 from croupier.kube.serving.component_runner import Component
 from croupier.kube.serving.http_server import SHUTDOWN_GRACE, CannotListen, ListenOptions
@@ -71,6 +70,8 @@ class PageOptions:
     session_key: Path | None = None
     history: Path | None = None
     opens_browser: bool = False
+    answer_timeout: float = 2.0
+    """Seconds that the API server has for its first answer, in mode local."""
 
 
 async def work(
@@ -80,7 +81,7 @@ async def work(
     session.check_listen(page.mode, page.listen)
     async with open_context(settings) as context, _users(context) as users:
         if page.mode == "local":
-            await context.api.raw(ApiRequest("GET", "/version"))  # a person should know at once that it fails
+            await context.api.api_groups(timeout=page.answer_timeout)  # a person learns at once that it fails
         caches = InformerFactory(context.api, context.metrics, RECONNECT)
         metrics = PageMetrics(context.metrics.registry)
         tables = Tables(secrets.token_hex(4))

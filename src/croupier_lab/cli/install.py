@@ -59,7 +59,8 @@ def install(
         typer.echo(installation.values_file(lab, wish, chart_values), nl=False)
         return
     ready = asyncio.run(installation.install(lab, wish, BinarySources(), show))
-    typer.echo(f"Croupier is installed in lab {lab.name}: {ready} pods are ready.")
+    pods = f"{terminal.plural(ready, 'pod')} {'is' if ready == 1 else 'are'}"
+    typer.echo(f"Croupier is installed in lab {lab.name}: {pods} ready.")
     typer.echo(f"  try      kubectl get pods -n {installation.NAMESPACE}")
     typer.echo("  and      croupier cards; croupier doctor")
     typer.echo(f"  with     export KUBECONFIG={lab.kubeconfig}")

@@ -114,7 +114,7 @@ def print_table(scores: "list[ReplayScore]", cpus: int) -> None:
     """Print one row per policy, and a legend of the columns."""
     first = scores[0]
     length = f"{first.seconds // 60} min {first.seconds % 60} s"
-    typer.echo(f"{first.pods} pods on a node with {cpus} CPUs, {length}:\n")
+    typer.echo(f"{terminal.plural(first.pods, 'pod')} on a node with {cpus} CPUs, {length}:\n")
     tables.echo(HEADERS, [_row(score) for score in scores])
     typer.echo(
         "\nlate: share of the work not done in the second it arrived (latency) or within a minute (elastic)"

@@ -321,7 +321,7 @@ async def test_pods_wait_for_a_pool_whose_cards_are_unavailable_for_a_moment(poo
         status = {"status": {"conditions": silent}}
         await pools.api.patch(kinds.GPU_NODE_INVENTORIES, "gpu-2", status, subresource="status")
         await pools.eventually(
-            lambda: _admission(pools, 7, "of 1 of 1 cards: the agent of its node is silent"),
+            lambda: _admission(pools, 7, "of 1 of 1 card: the agent of its node is silent"),
             "the pool to wait",
         )
         assert "InsufficientCapacity" in await _decision(pools, 9)

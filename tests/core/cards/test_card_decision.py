@@ -173,7 +173,7 @@ def test_cards_without_a_pool_are_named():
     judged = card_decision.unassigned(card_decision.decide(here, {}, [TEAM], Approval()))
 
     assert (judged.status, judged.reason) == ("True", "AwaitingApproval")
-    assert judged.message == "1 of 3 cards have no pool: node-1-gpu-0"
+    assert judged.message == "1 of 3 cards has no pool: node-1-gpu-0"
 
 
 def test_a_node_whose_cards_all_have_a_pool():

@@ -50,7 +50,7 @@ SHARE = {
         SharingEffect(
             "later",
             "changes from Exclusive to MIG 1g.10gb card by card and stays open; "
-            "1 of 2 cards change when their pods have ended",
+            "1 of 2 cards changes when its pods have ended",
         ),
     ),
     "card by card, no change waits for a lost card": (

@@ -6,13 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from croupier.core.installation import diagnosis, diagnosis_cluster
+from croupier.core.installation import diagnosis, diagnosis_cluster, diagnosis_scheduling
 from croupier.core.installation.diagnosis import (
     InstallationProblem,
     InstallationProblems,
     InstalledCRD,
     InstalledVersions,
-    WorkloadStatus,
 )
 from croupier.core.installation.diagnosis_cluster import (
     ExcessPermission,
@@ -20,10 +19,10 @@ from croupier.core.installation.diagnosis_cluster import (
     NodeResources,
     PoolConditions,
     RegisteredWebhook,
-    SchedulingFacts,
     SettingsSource,
     WebhookFacts,
 )
+from croupier.core.installation.diagnosis_scheduling import SchedulingFacts
 from croupier.core.ledger.finding import LedgerFinding
 from croupier.core.pods import disabled
 
@@ -92,6 +91,17 @@ plain = st.recursive(
     lambda inside: st.lists(inside, max_size=3) | st.dictionaries(st.text(max_size=3), inside, max_size=3),
     max_leaves=8,
 )
+
+
+def test_crds_of_another_version_are_not_compared():
+    """After a rollback the processes are older than the command."""
+    older = {"a": InstalledCRD({"properties": {}}), "b": InstalledCRD({}, established=False)}
+    found = diagnosis.crds({"a": {"x": 1}, "b": {}, "c": {}}, older, same_version=False)
+
+    assert summary(found) == [("error", "CRD b"), ("note", "CRD c")]
+    assert diagnosis.same_version(["", "2.0"], "2.0")
+    assert diagnosis.same_version([""], "2.0")
+    assert not diagnosis.same_version(["1.9"], "2.0")
 
 
 @given(plain)
@@ -163,7 +173,23 @@ SCHEDULERS = {
 
 @pytest.mark.parametrize(("seen", "expected"), SCHEDULERS.values(), ids=SCHEDULERS)
 def test_schedulers(seen, expected):
-    assert summary(diagnosis_cluster.scheduling(seen)) == expected
+    assert summary(diagnosis_scheduling.scheduling(seen)) == expected
+
+
+PAST = {
+    "only the in-memory ledger": (5, None, False),
+    "replaced a minute ago by a killed process": (70, 2, True),
+    "replaced, and not reported as silent yet": (20, 2, True),
+    "both are renewed": (3, 2, False),
+    "the other one has stopped": (90, 70, False),
+    "switched back": (2, 30, False),
+}
+
+
+@pytest.mark.parametrize(("in_memory", "shared", "expected"), PAST.values(), ids=PAST)
+def test_a_ledger_in_memory_that_was_replaced(in_memory, shared, expected):
+    renewed = None if shared is None else ago(shared)
+    assert diagnosis_scheduling.is_past(ago(in_memory), renewed, NOW) is expected
 
 
 PLUGINS = {
@@ -201,22 +227,6 @@ def test_agents(lives, silent, expected):
 def test_a_market_without_an_agent_is_a_problem_and_a_disabled_check_is_not():
     assert summary(diagnosis.markets({"n": ago(90), "m": ago(5)}, NOW)) == [("warning", "node n")]
     assert not diagnosis.needs_action([diagnosis.skipped("agents")])
-
-
-def test_missing_or_unready_processes():
-    half, none = WorkloadStatus("deployment/a", 2, 1), WorkloadStatus("daemonset/b", 1, 0)
-    assert summary(diagnosis.processes([half, none, WorkloadStatus("deployment/c", 1, 1)], "ns")) == [
-        ("warning", "deployment/a"),
-        ("error", "daemonset/b"),
-    ]
-    assert summary(diagnosis.processes([], "ns")) == [("error", "namespace ns")]
-
-
-def test_a_deployment_scaled_to_zero_has_a_remedy():
-    nowhere = WorkloadStatus("daemonset/croupier-node", 0, 0)
-    (complaint,) = diagnosis.processes([WorkloadStatus("deployment/webhook", 0, 0), nowhere], "ns")
-    assert (complaint.severity, complaint.where) == ("error", "deployment/webhook")
-    assert complaint.remedy == "kubectl -n ns scale deployment/webhook --replicas=1"
 
 
 def test_ledger_findings_are_repaired_if_possible():

@@ -43,4 +43,5 @@ def test_only_blocking_objects_block():
     assert uninstall_plan.node("n", NodeRemnants(taints=("t",))).blocks
     assert not uninstall_plan.node("n", NodeRemnants(labels=("l",))).blocks
     assert uninstall_plan.node("n", NodeRemnants(labels=tuple("abcde"))).what == "labels a, b, c and 2 more"
+    assert uninstall_plan.node("n", NodeRemnants(labels=("a",))).report == "removed label a from Node n"
     assert not NodeRemnants()

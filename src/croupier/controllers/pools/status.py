@@ -25,6 +25,7 @@ from croupier.controllers.pools.condition_events import LOW
 from croupier.controllers.pools.node_matches import NodeMatch
 from croupier.controllers.pools.pool_snapshot import PoolCardView, PoolSnapshot, possible_cards
 from croupier.controllers.shared import conditions
+from croupier.core.model import name_list
 from croupier.core.model.condition import DesiredCondition
 from croupier.core.pools import capacity as pool_capacity
 from croupier.core.pools import sharing_change
@@ -85,9 +86,14 @@ def _available(snapshot: PoolSnapshot, outcome: PoolDecision, capacity: Capacity
             return DesiredCondition(AVAILABLE, "False", verdict.type, verdict.message)
     if not capacity.total and not capacity.uncounted:
         return DesiredCondition(AVAILABLE, "False", "NoCapacity", _no_capacity(snapshot))
-    units = f"{capacity.available} of {capacity.total} units are available"
+    units = _units(capacity)
     notes = (units, capacity.uncounted, sharing_change.unenforced(outcome.sharing))
     return DesiredCondition(AVAILABLE, "True", "Serving", "; ".join(filter(None, notes)))
+
+
+def _units(capacity: Capacity) -> str:
+    available = capacity.available
+    return f"{name_list.part_of(available, capacity.total, 'unit')} {name_list.be(available)} available"
 
 
 def _no_capacity(snapshot: PoolSnapshot) -> str:
@@ -98,7 +104,8 @@ def _no_capacity(snapshot: PoolSnapshot) -> str:
     reasons = Counter(seen.trouble or _withheld(seen) for seen in snapshot.cards)
     reason, number = reasons.most_common(1)[0]
     why = reason or "the ledger does not offer it yet"
-    return f"no card of the pool can be allocated now; of {number} of {len(snapshot.cards)} cards: {why}"
+    share = name_list.part_of(number, len(snapshot.cards), "card")
+    return f"no card of the pool can be allocated now; of {share}: {why}"
 
 
 def _withheld(seen: PoolCardView) -> str:
@@ -113,7 +120,7 @@ def _low(
         enough = f"at least {alarm.percent} % of the units are available, or the pool is empty"
         return DesiredCondition(CAPACITY_LOW, "False", "Enough", enough)
     lasts = old is not None and old.status == "True" and now - old.last_transition_time >= alarm.lasts
-    left = f"{capacity.available} of {capacity.total} units are available"
+    left = _units(capacity)
     if capacity.deficit:
         left = f"held and booked units exceed the total of {capacity.total} by {capacity.deficit}"
     return DesiredCondition(CAPACITY_LOW, "True", LOW if lasts else "JustLow", left)
@@ -133,7 +140,11 @@ def _nodes(snapshot: PoolSnapshot) -> tuple[PoolNode, ...]:
 def _node(name: str, claim: NodeMatch, cards: list[PoolCardView]) -> PoolNode:
     troubles = Counter(seen.trouble for seen in cards if seen.trouble)
     number = sum(troubles.values())
-    health = f"{number} of {len(cards)} cards are unavailable" if number else "Ready"
+    health = (
+        f"{name_list.part_of(number, len(cards), 'card')} {name_list.be(number)} unavailable"
+        if number
+        else "Ready"
+    )
     last = next(iter(troubles), "")
     return PoolNode(
         name=name,

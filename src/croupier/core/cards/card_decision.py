@@ -11,6 +11,7 @@ from typing import Final
 
 from croupier.core.cards import lifecycle
 from croupier.core.cards.lifecycle import CardFacts, CardPhase, TransitionTaken
+from croupier.core.model import name_list
 from croupier.core.model.condition import DesiredCondition
 from croupier.core.model.name_list import named
 from croupier.core.pools import assignment
@@ -161,5 +162,6 @@ def unassigned(courses: Mapping[str, CardDecision]) -> DesiredCondition:
     reasons = {pending.reason for card in idle.values() for pending in card.assignment.pending}
     order = ("AwaitingApproval", "Declined", "OutOfSelector", "NoPoolMatched")
     reason = next((reason for reason in order if reason in reasons), "Joining")
-    message = f"{len(idle)} of {len(courses)} cards have no pool: {named(idle)}"
+    verb = "has" if len(idle) == 1 else "have"
+    message = f"{name_list.part_of(len(idle), len(courses), 'card')} {verb} no pool: {named(idle)}"
     return DesiredCondition(kind, "True", reason, message)

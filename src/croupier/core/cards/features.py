@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
 
 from croupier.core.cards import catalogue
+from croupier.core.model import name_list
 from croupier.core.model.gpu_card import GpuCard
 
 DEVICE: Final = "gpu.deckhouse.io/device."
@@ -155,7 +156,7 @@ def _models(cards: Iterable[GpuCard]) -> list[str]:
 def _listed(cards: tuple[GpuCard, ...]) -> str:
     """`2 cards (2330, 2330)`."""
     devices = ", ".join(card.device or "?" for card in cards)
-    return f"{len(cards)} card{'' if len(cards) == 1 else 's'}" + (f" ({devices})" if cards else "")
+    return name_list.counted(len(cards), "card") + (f" ({devices})" if cards else "")
 
 
 @dataclass(slots=True)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 from croupier.core.cards.features import GpuFeatures
+from croupier.core.model import name_list
 from croupier.core.model.card import MAX_CARDS
 from croupier.core.model.gpu_card import GpuCard
 
@@ -94,8 +95,7 @@ def _incomplete(features: GpuFeatures, offered: int) -> Iterator[str]:
 
 def _listed_cards(features: GpuFeatures) -> str:
     by = "NodeFeature lists" if features.scanned else "labels gpu.deckhouse.io/device.* list"
-    number = len(features.cards)
-    return f"{by} {number} card{'' if number == 1 else 's'}"
+    return f"{by} {name_list.counted(len(features.cards), 'card')}"
 
 
 def _from_agent(told: AgentCards, features: GpuFeatures) -> DiscoveredCards:

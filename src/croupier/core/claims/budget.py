@@ -21,6 +21,7 @@ from croupier.core.claims.reservation_inputs import (
     ReservationRequest,
 )
 from croupier.core.ledger.ledger import Ledger
+from croupier.core.model import name_list
 from croupier.core.model.card import CardGrant, Grant, LedgerCard
 from croupier.core.model.card_request import WHOLE_CARD, CardRequest, CardShares
 from croupier.core.model.reason import Reason
@@ -132,15 +133,17 @@ class NamespaceBudget:
     def _over_limit(self, want: CardShares) -> Reason | None:
         limits, held = self.limits, self.holdings
         if limits.max_per_namespace and held.reservations + 1 > limits.max_per_namespace:
+            count = name_list.counted(held.reservations, "Reservation")
             return Reason(
                 "LimitExceeded",
-                f"the namespace has {held.reservations} Reservations without a bound pod, and the setting "
+                f"the namespace has {count} without a bound pod, and the setting "
                 f"reservations.maxPerNamespace allows {limits.max_per_namespace}: delete one of them",
             )
         if limits.max_cards_per_namespace and held.cards + want.cards > limits.max_cards_per_namespace:
+            count = name_list.counted(held.cards, "card")
             return Reason(
                 "LimitExceeded",
-                f"Reservations of the namespace hold {held.cards} cards without a bound pod, and the setting "
+                f"Reservations of the namespace hold {count} without a bound pod, and the setting "
                 f"reservations.maxCardsPerNamespace allows {limits.max_cards_per_namespace}: "
                 "reserve fewer cards, or delete one of them",
             )

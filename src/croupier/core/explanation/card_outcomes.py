@@ -175,6 +175,6 @@ def named_holders(holders: Iterable[str]) -> str:
     hidden = sum(1 for holder in listed if holder.startswith(HIDDEN))
     names = [name_list.shortened(visible, MAX_LISTED)] if visible else []
     if hidden:
-        names.append("1 pod of another namespace" if hidden == 1 else f"{hidden} pods of other namespaces")
+        names.append(name_list.pods_elsewhere(hidden))
     verb = "has" if len(visible) + hidden == 1 else "have"
     return f"{' and '.join(names) or 'its pods'} {verb}"

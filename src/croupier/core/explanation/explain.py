@@ -14,7 +14,7 @@ from croupier.core.claims.claim import CardClaim
 from croupier.core.explanation import nearest_fit
 from croupier.core.explanation.nearest_fit import SmallerRequest
 from croupier.core.ledger.ledger import HoldTerms, Ledger
-from croupier.core.model import card_request
+from croupier.core.model import card_request, name_list
 from croupier.core.model.card import CardGrant, Grant, LedgerCard
 from croupier.core.model.card_request import WHOLE_CARD
 from croupier.core.model.pod_view import PodView
@@ -145,7 +145,7 @@ def waiting(pod: PodView, needs: NodeConstraints, world: SchedulingInputs) -> Pl
     fits = best_nodes(by_node)
     held = pod_hold(pod, world)
     if fits:
-        more = f" and {len(fits) - 1} other node{'s' if len(fits) > 2 else ''}" if len(fits) > 1 else ""
+        more = f" and {name_list.counted(len(fits) - 1, 'other node')}" if len(fits) > 1 else ""
         sentence = f"the pod would fit on {fits[0]}{more} now; it waits for the scheduler"
         return PlacementExplanation(pod, "Fits", sentence, held, fits, refusal_groups(by_node))
     refusals = refusal_groups(by_node)
@@ -272,5 +272,5 @@ def _part(card: LedgerCard | None, part: CardGrant) -> str:
         profiles = {slot.id: slot.profile for slot in card.slots}
         return " and ".join(f"MIG {profiles.get(slot, slot)} of card {card.index}" for slot in part.slots)
     if card.mode == "TimeSlice":
-        return f"{part.share} slice{'s' if part.share > 1 else ''} of card {card.index}"
+        return f"{name_list.counted(part.share, 'slice')} of card {card.index}"
     return f"card {card.index}" if part.share == WHOLE_CARD else f"{part.share} % of card {card.index}"

@@ -9,6 +9,7 @@ from typing import Final
 
 from croupier.core.explanation import explain as whole
 from croupier.core.explanation.explain import PlacementExplanation, SchedulingInputs
+from croupier.core.model import name_list
 from croupier.core.model.pod_view import PodView
 from croupier.core.pods.scheduler_filters import NodeConstraints
 
@@ -28,7 +29,7 @@ class PoolAmount:
     @property
     def sentence(self) -> str:
         unit = f" ({self.unit})" if self.unit else ""
-        return f"pool {self.pool} has {self.available} of {self.total} units{unit} available"
+        return f"pool {self.pool} has {name_list.part_of(self.available, self.total, 'unit')}{unit} available"
 
 
 def explain(

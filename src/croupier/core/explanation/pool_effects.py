@@ -13,6 +13,7 @@ from croupier.core.explanation.card_outcomes import Outcome
 from croupier.core.explanation.fleet import FleetCard
 from croupier.core.ledger import reported_cards
 from croupier.core.ledger.reported_cards import NodeCardReport, ReportedCard, ReportedPool
+from croupier.core.model import name_list
 from croupier.core.model.card import LedgerCard
 from croupier.core.model.name_list import shortened
 from croupier.core.model.sharing import Sharing
@@ -56,7 +57,8 @@ def _changing(facts: PoolFacts, waits_for: str) -> SharingEffect:
         1 for member in facts.members if member.holdings and not (facts.per_card and member.unavailable)
     )
     if facts.per_card:
-        waits = f"; {held} of {number} cards change when their pods have ended" if held else ""
+        verb = "changes when its" if held == 1 else "change when their"
+        waits = f"; {name_list.part_of(held, number, 'card')} {verb} pods have ended" if held else ""
         return SharingEffect(
             "later" if held else "now", f"changes {change} card by card and stays open{waits}"
         )

@@ -4,12 +4,13 @@ Each check is a function of observed facts and returns problems. An error breaks
 will break something or hides a problem; a note needs no action.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final, Literal, TypeAlias
 
 from croupier.core.model import name_list
+from croupier.core.model.namespaces import DEFAULT_NAMESPACE
 from croupier.core.pods import disabled
 
 Severity: TypeAlias = Literal["error", "warning", "note"]
@@ -145,6 +146,12 @@ def _kubelets(seen: InstalledVersions, server: VersionPair) -> Iterator[Installa
         )
 
 
+def same_version(images: Iterable[str], ours: str) -> bool:
+    """Whether a process has the version of this command, as far as the tags of their images tell."""
+    there = {version for version in images if version}
+    return not there or ours in there
+
+
 def _images(seen: InstalledVersions) -> Iterator[InstallationProblem]:
     there = {version for version in seen.images.values() if version}
     if len(there) > 1:
@@ -152,7 +159,7 @@ def _images(seen: InstalledVersions) -> Iterator[InstallationProblem]:
         groups = "; ".join(f"{version}: {names}" for version, names in by_version.items())
         what = f"processes of several versions are running: {groups}"
         yield InstallationProblem("warning", what, "processes", "let the upgrade finish, or repeat it")
-    elif seen.ours and there and seen.ours not in there:
+    elif seen.ours and not same_version(there, seen.ours):
         what = f"the processes have version {min(there)}, this command has {seen.ours}"
         remedy = f"use the command of version {min(there)}: the checks compare with the command's own version"
         yield InstallationProblem("note", what, "processes", remedy)
@@ -174,19 +181,28 @@ class InstalledCRD:
 INSTALL_CRDS: Final = "kubectl apply --server-side --force-conflicts -k config/crd/"
 
 
-def crds(wanted: Mapping[str, Mapping[str, Any]], found: Mapping[str, InstalledCRD]) -> InstallationProblems:
-    """Compare the CRDs of this version with the installed ones."""
+def crds(
+    wanted: Mapping[str, Mapping[str, Any]], found: Mapping[str, InstalledCRD], *, same_version: bool = True
+) -> InstallationProblems:
+    """Compare the CRDs of this version with the installed ones.
+
+    Without `same_version` the processes have another version than this command, for example after a rollback:
+    only what the API server does not serve is a problem then.
+    """
     complaints = []
     for name, spec in wanted.items():
         there, where = found.get(name), f"CRD {name}"
-        if there is None:
+        if there is None and not same_version:
+            remedy = "compare with the command of the version of the processes, which may not have this CRD"
+            complaints.append(InstallationProblem("note", "the CRD is not installed", where, remedy))
+        elif there is None:
             complaints.append(InstallationProblem("error", "the CRD is not installed", where, INSTALL_CRDS))
         elif not there.established:
             remedy = f"see kubectl describe crd {name}; another CRD may use one of its names"
             complaints.append(
                 InstallationProblem("error", "the API server does not serve the CRD", where, remedy)
             )
-        elif other := list(differences(spec, there.spec)):
+        elif same_version and (other := list(differences(spec, there.spec))):
             what = f"it differs from the CRD of this command's version: {join_names(other)}"
             complaints.append(InstallationProblem("warning", what, where, INSTALL_CRDS))
     return tuple(complaints)
@@ -214,9 +230,9 @@ def differences(wanted: Any, found: Any, path: str = "") -> Iterator[str]:
 
 
 def without_heartbeat(lives: Mapping[str, datetime | None], now: datetime) -> dict[str, str]:
-    """Names without a recent heartbeat, and since when; clocks may differ by a minute."""
+    """Names without a recent heartbeat: `for 90 s`, or `yet`. Clocks may differ by a minute."""
     ages = {name: None if seen is None else now - seen for name, seen in lives.items()}
-    since = {name: "never" if age is None else f"for {_age(age)}" for name, age in ages.items()}
+    since = {name: "yet" if age is None else f"for {_age(age)}" for name, age in ages.items()}
     return {name: since[name] for name, age in ages.items() if age is None or age > HEARTBEAT_TIMEOUT}
 
 
@@ -231,7 +247,11 @@ def _age(age: timedelta) -> str:
 
 
 def agents(
-    lives: Mapping[str, datetime | None], told_silent: Mapping[str, str], now: datetime
+    lives: Mapping[str, datetime | None],
+    told_silent: Mapping[str, str],
+    now: datetime,
+    *,
+    namespace: str = DEFAULT_NAMESPACE,
 ) -> InstallationProblems:
     """The agents of nodes with cards: by their Leases, and by the conditions of the inventory."""
     quiet = {node: f"no heartbeat {since}" for node, since in without_heartbeat(lives, now).items()}
@@ -241,7 +261,7 @@ def agents(
             f"its agent is not responding: {quiet.get(node) or told_silent[node]};"
             " no new pods get cards on this node",
             f"node {node}",
-            f"kubectl -n d8-gpu-operator get pods -l app=croupier-node --field-selector spec.nodeName={node}",
+            f"kubectl -n {namespace} get pods -l app=croupier-node --field-selector spec.nodeName={node}",
         )
         for node in sorted({*quiet, *told_silent})
     ]
@@ -272,40 +292,3 @@ def skipped(check: str) -> InstallationProblem:
     """The check is skipped because Croupier is disabled."""
     what = f"skipped: {disabled.DISABLED}"
     return InstallationProblem("note", what, check, "run the check again when it is enabled")
-
-
-# Processes
-
-
-@dataclass(frozen=True, slots=True)
-class WorkloadStatus:
-    name: str
-    wanted: int
-    ready: int
-
-
-def processes(workloads: Sequence[WorkloadStatus], namespace: str) -> InstallationProblems:
-    if not workloads:
-        what = "Croupier is not installed in this namespace"
-        remedy = "install it (helm install croupier charts/croupier), or set --namespace"
-        return (InstallationProblem("error", what, f"namespace {namespace}", remedy),)
-    unready = (
-        InstallationProblem(
-            "error" if workload.ready == 0 else "warning",
-            f"{workload.ready} of {workload.wanted} are ready",
-            workload.name,
-            f"kubectl -n {namespace} describe {workload.name}, and the logs of its pods",
-        )
-        for workload in workloads
-        if workload.ready < workload.wanted
-    )
-    return (*unready, *_scaled_to_zero(workloads, namespace))
-
-
-def _scaled_to_zero(workloads: Sequence[WorkloadStatus], namespace: str) -> Iterator[InstallationProblem]:
-    """Deployments that are scaled to 0. A DaemonSet may have no pods because no node matches."""
-    for workload in workloads:
-        if workload.wanted == 0 and workload.name.startswith("deployment/"):
-            what = "it is scaled to 0, so it does not run"
-            remedy = f"kubectl -n {namespace} scale {workload.name} --replicas=1"
-            yield InstallationProblem("error", what, workload.name, remedy)

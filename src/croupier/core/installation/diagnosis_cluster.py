@@ -1,13 +1,14 @@
-"""Checks of the cluster around an installation: webhooks, schedulers, device plugins, pools and settings."""
+"""Checks of the cluster around an installation: webhooks, device plugins, pools and settings."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
-from croupier.core.installation import diagnosis
+from croupier.core.installation import diagnosis, diagnosis_processes
 from croupier.core.installation.diagnosis import EXPIRY_WARNING, InstallationProblem, InstallationProblems
 from croupier.core.ledger.finding import LedgerFinding
+from croupier.core.model.namespaces import DEFAULT_NAMESPACE
 from croupier.core.pods import disabled
 
 ProbeResult: TypeAlias = Literal["answered", "passed by", "failed", "not tried"]
@@ -33,10 +34,15 @@ class WebhookFacts:
     message: str = ""
     """The API server's answer to the probe."""
     policies_missing: Collection[str] = ()
+    namespace: str = DEFAULT_NAMESPACE
 
+    @property
+    def restart(self) -> str:
+        return f"kubectl -n {self.namespace} rollout restart deployment gpu-admission-webhook"
 
-RESTART_WEBHOOK: Final = "kubectl -n d8-gpu-operator rollout restart deployment gpu-admission-webhook"
-REINSTALL: Final = "install the manifests again (helm upgrade croupier charts/croupier)"
+    @property
+    def reinstall(self) -> str:
+        return diagnosis_processes.repeat_installation(self.namespace)
 
 
 def webhooks(seen: WebhookFacts, now: datetime) -> InstallationProblems:
@@ -48,18 +54,20 @@ def _registered(seen: WebhookFacts, now: datetime) -> Iterator[InstallationProbl
         where = f"{kind} croupier-webhook"
         if kind not in seen.hooks:
             what = "it is missing: new pods are not mutated, and pool access is not checked"
-            yield InstallationProblem("error", what, where, f"start croupier webhook, or {REINSTALL}")
+            yield InstallationProblem("error", what, where, f"start croupier webhook, or {seen.reinstall}")
             continue
         there = {hook.name: hook for hook in seen.hooks[kind]}
         if lacking := set(wanted) - there.keys():
-            yield InstallationProblem("error", f"it lacks {diagnosis.join_names(lacking)}", where, REINSTALL)
+            yield InstallationProblem(
+                "error", f"it lacks {diagnosis.join_names(lacking)}", where, seen.reinstall
+            )
         ends = [hook.trusts_until for hook in there.values() if hook.name in wanted]
         if None in ends:
             what = "its CA bundle is empty or invalid, so the API server cannot call the webhook"
-            yield InstallationProblem("error", what, where, RESTART_WEBHOOK)
+            yield InstallationProblem("error", what, where, seen.restart)
         elif over := [end for end in ends if end is not None and end <= now]:
             what = f"the CA certificate in its bundle expired at {over[0]:%Y-%m-%d %H:%M} UTC"
-            yield InstallationProblem("error", what, where, RESTART_WEBHOOK)
+            yield InstallationProblem("error", what, where, seen.restart)
 
 
 def _certificate(seen: WebhookFacts, now: datetime) -> Iterator[InstallationProblem]:
@@ -67,17 +75,17 @@ def _certificate(seen: WebhookFacts, now: datetime) -> Iterator[InstallationProb
         return
     when, where = f"{seen.served_until:%Y-%m-%d %H:%M} UTC", "certificate of the webhook"
     if seen.served_until <= now:
-        yield InstallationProblem("error", f"it expired at {when}", where, RESTART_WEBHOOK)
+        yield InstallationProblem("error", f"it expired at {when}", where, seen.restart)
     elif seen.served_until - now < EXPIRY_WARNING:
         what = f"it expires at {when} and was not renewed in time"
-        yield InstallationProblem(
-            "warning", what, where, f"see the log of the webhook, then {RESTART_WEBHOOK}"
-        )
+        yield InstallationProblem("warning", what, where, f"see the log of the webhook, then {seen.restart}")
 
 
 def _probed(seen: WebhookFacts) -> Iterator[InstallationProblem]:
     if seen.probe == "failed":
-        remedy = "check that it is Ready (kubectl -n d8-gpu-operator get pods -l app=gpu-admission-webhook) "
+        remedy = (
+            f"check that it is Ready (kubectl -n {seen.namespace} get pods -l app=gpu-admission-webhook) "
+        )
         remedy += "and that the API server can reach its port"
         yield InstallationProblem(
             "error", f"the API server cannot call it: {seen.message}", "croupier webhook", remedy
@@ -95,60 +103,7 @@ def _probed(seen: WebhookFacts) -> Iterator[InstallationProblem]:
 def _policies(seen: WebhookFacts) -> Iterator[InstallationProblem]:
     for name in sorted(seen.policies_missing):
         what = "it is missing or has no binding, so its rules are not enforced"
-        yield InstallationProblem("warning", what, f"ValidatingAdmissionPolicy {name}", REINSTALL)
-
-
-# The scheduler
-
-
-@dataclass(frozen=True, slots=True)
-class SchedulingFacts:
-    in_memory: str = ""
-    """The process that holds the in-memory ledger; empty if there is none."""
-    recorded: int = 0
-    """Nodes whose ledger is stored in the API server."""
-    stale_leases: Mapping[str, str] = field(default_factory=dict)
-    """Leases of Croupier that are not renewed, and since when."""
-    bypassed: Collection[str] = ()
-    """Marked pods that were bound without cards: their scheduler did not call the extender."""
-    waiting: Collection[str] = ()
-    """Marked pods that have been pending for long without a message of their scheduler."""
-    unmarked: Collection[str] = ()
-    """Pending pods that request cards without the mark: they were created while Croupier was disabled."""
-
-
-CONFIGURE_SCHEDULER: Final = "configure kube-scheduler as croupier scheduler-config prints it"
-
-
-def scheduling(seen: SchedulingFacts) -> InstallationProblems:
-    return (*_extender_calls(seen), *_ledgers(seen))
-
-
-def _extender_calls(seen: SchedulingFacts) -> Iterator[InstallationProblem]:
-    if seen.bypassed:
-        what = "they were bound without cards by a scheduler that did not call the extender"
-        yield InstallationProblem(
-            "error", what, f"pods {diagnosis.join_names(seen.bypassed)}", CONFIGURE_SCHEDULER
-        )
-    if seen.waiting:
-        what = "no scheduler has tried to schedule them"
-        remedy = "check that the scheduler in their schedulerName runs and reaches the extender"
-        yield InstallationProblem("warning", what, f"pods {diagnosis.join_names(seen.waiting)}", remedy)
-    if seen.unmarked:
-        what = "they request cards without the ledger resource, so no scheduler asks the ledger about them"
-        remedy = "delete them and create them again; they were created while Croupier was disabled or absent"
-        yield InstallationProblem("warning", what, f"pods {diagnosis.join_names(seen.unmarked)}", remedy)
-
-
-def _ledgers(seen: SchedulingFacts) -> Iterator[InstallationProblem]:
-    for lease, since in sorted(seen.stale_leases.items()):
-        what = f"it has not been renewed {since}: the process that holds it does not run"
-        remedy = "check that the process that renews the Lease runs, and read its log"
-        yield InstallationProblem("error", what, f"Lease {lease}", remedy)
-    if seen.in_memory and seen.recorded:
-        what = f"{seen.in_memory} keeps the ledger in memory, but {seen.recorded} NodeReservations exist, too"
-        remedy = "set the same capacityManager for all processes and restart them; the ledger is migrated"
-        yield InstallationProblem("error", what, "ledger", remedy)
+        yield InstallationProblem("warning", what, f"ValidatingAdmissionPolicy {name}", seen.reinstall)
 
 
 # Cards on nodes
@@ -166,11 +121,11 @@ class NodeResources:
     """Status and message of the condition GPUResourcesServed; None if the condition is missing."""
 
 
-def plugins(nodes: Sequence[NodeResources]) -> InstallationProblems:
+def plugins(nodes: Sequence[NodeResources], namespace: str = DEFAULT_NAMESPACE) -> InstallationProblems:
     complaints = []
     for node in nodes:
         where = f"node {node.node}"
-        logs = f"kubectl -n d8-gpu-operator logs -l app=croupier-node; and the kubelet's log on {node.node}"
+        logs = f"kubectl -n {namespace} logs -l app=croupier-node; and the kubelet's log on {node.node}"
         if node.served is not None and node.served[0] != "True":
             complaints.append(
                 InstallationProblem("error", f"its cards are not served: {node.served[1]}", where, logs)
@@ -255,14 +210,19 @@ class MissingPermission:
     resource: str
 
 
-def permissions(lacking: Sequence[MissingPermission]) -> InstallationProblems:
+def permissions(
+    lacking: Sequence[MissingPermission], namespace: str = DEFAULT_NAMESPACE
+) -> InstallationProblems:
     """One problem per account and resource."""
     verbs: dict[tuple[str, str], list[str]] = {}
     for right in lacking:
         verbs.setdefault((right.account, right.resource), []).append(right.verb)
     return tuple(
         InstallationProblem(
-            "error", f"it may not {', '.join(names)} {resource}", f"ServiceAccount {account}", REINSTALL
+            "error",
+            f"it may not {', '.join(names)} {resource}",
+            f"ServiceAccount {account}",
+            diagnosis_processes.repeat_installation(namespace),
         )
         for (account, resource), names in sorted(verbs.items())
     )

@@ -119,13 +119,15 @@ class NodeRemnants:
 def node(name: str, marks: NodeRemnants) -> Remnant:
     """A taint repels pods, and a resource without a device plugin attracts pods that cannot start."""
     groups = {
-        "labels": marks.labels,
-        "taints": marks.taints,
-        "conditions": marks.conditions,
-        "resources": marks.resources,
+        "label": marks.labels,
+        "taint": marks.taints,
+        "condition": marks.conditions,
+        "resource": marks.resources,
     }
     what = "; ".join(
-        f"{group} {name_list.shortened(names, MAX_NAMES)}" for group, names in groups.items() if names
+        f"{noun if len(names) == 1 else f'{noun}s'} {name_list.shortened(names, MAX_NAMES)}"
+        for noun, names in groups.items()
+        if names
     )
     return Remnant("node", "Node", name, what, blocks=bool(marks.taints or marks.resources))
 
@@ -135,5 +137,5 @@ def kept(kind: str, key: str, what: str) -> Remnant:
 
 
 def definition(name: str, objects: int) -> Remnant:
-    what = "no objects" if not objects else f"{objects} object{'s' if objects > 1 else ''}"
+    what = "no objects" if not objects else name_list.counted(objects, "object")
     return Remnant("definition", "CRD", name, what)

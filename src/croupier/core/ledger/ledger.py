@@ -15,6 +15,7 @@ from datetime import datetime
 from itertools import pairwise
 from typing import TypeVar
 
+from croupier.core.model import name_list
 from croupier.core.model.card import MAX_HOLDERS, CardGrant, Grant, LedgerCard
 from croupier.core.model.refusal import Refusal
 
@@ -223,7 +224,8 @@ def _card_violations(card: LedgerCard) -> Iterator[str]:
     if len(card.holders) > MAX_HOLDERS:
         yield f"card {card.id} has {len(card.holders)} holders, more than {MAX_HOLDERS}"
     if card.mode == "Exclusive" and (len(card.holders) > 1 or card.used not in (0, card.capacity)):
-        yield f"card {card.id} is exclusive but has {len(card.holders)} holders of {card.used} %"
+        holders = name_list.counted(len(card.holders), "holder")
+        yield f"card {card.id} is exclusive but has {holders} of {card.used} %"
     spans = sorted((slot.start, slot.start + slot.size) for slot in card.slots)
     if any(end > start for (_, end), (start, _) in pairwise(spans)):
         yield f"card {card.id} has overlapping slots"

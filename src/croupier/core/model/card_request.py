@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from croupier.core.model import name_list
+
 WHOLE_CARD = 100
 """A whole card in percent."""
 
@@ -20,7 +22,7 @@ class CardShares:
     pool: str = ""
 
     def __str__(self) -> str:
-        cards = "1 card" if self.cards == 1 else f"{self.cards} cards"
+        cards = name_list.counted(self.cards, "card")
         whole = f"{cards}" if self.percent == WHOLE_CARD else f"{self.percent} % of {cards}"
         return f"{whole}{of_pool(self.pool)}"
 

@@ -223,7 +223,7 @@ def _places(kinds: Mapping[str, MigProfile], layout: Layout) -> str:
     """`3g.40gb takes 4 memory slices from 0 or 4`, for each profile."""
     texts = []
     for kind in (kinds[profile] for profile, _ in reversed(layout)):
-        slices = f"{kind.memory_slices} memory slice{'s' if kind.memory_slices > 1 else ''}"
+        slices = name_list.counted(kind.memory_slices, "memory slice")
         texts.append(f"{kind.name} takes {slices} from {_listed(kind.starts)}")
     return "; ".join(texts)
 

@@ -1,4 +1,4 @@
-"""Names and quoted input in sentences."""
+"""Names, numbers and quoted input in sentences."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -16,6 +16,26 @@ def shortened(items: Sequence[str], most: int) -> str:
     """The first few items, and how many more there are."""
     more = len(items) - most
     return ", ".join(items[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """`1 node`, `1,000 nodes`; `plural` is the plural of a noun that does not take an s."""
+    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
+
+
+def be(count: int) -> str:
+    """`is` for one, `are` for others."""
+    return "is" if count == 1 else "are"
+
+
+def part_of(part: int, count: int, noun: str) -> str:
+    """`1 of 8 cards`, `1 of 1 card`."""
+    return f"{part:,} of {counted(count, noun)}"
+
+
+def pods_elsewhere(count: int) -> str:
+    """Pods that a viewer may count, but not name."""
+    return f"{counted(count, 'pod')} of {'another namespace' if count == 1 else 'other namespaces'}"
 
 
 def quoted(written: str) -> str:

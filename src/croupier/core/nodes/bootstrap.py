@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
 
 from croupier.core.cards.lifecycle import CardPhase
+from croupier.core.model import name_list
 from croupier.core.model.condition import DesiredCondition
 from croupier.core.model.name_list import named
 
@@ -283,7 +284,8 @@ def _pooling(
     if facts.incomplete:
         return DesiredCondition(kind, "False", "InventoryIncomplete", facts.incomplete)
     if faulted:
-        share = f"{len(faulted)} of {len(facts.cards)} cards are faulted: {named(faulted)}"
+        count = name_list.part_of(len(faulted), len(facts.cards), "card")
+        share = f"{count} {name_list.be(len(faulted))} faulted: {named(faulted)}"
         return DesiredCondition(kind, "False", "DevicesFaulted", share)
     if unsettled:
         return DesiredCondition(

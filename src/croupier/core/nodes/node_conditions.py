@@ -80,7 +80,7 @@ def _describe(steps: Sequence[LayoutStep], indexes: Mapping[str, int]) -> str:
     for step in steps:
         groups.setdefault(step.message, []).append(str(indexes.get(step.card, step.card)))
     texts = (
-        f"card{'s' if len(cards) > 1 else ''} {', '.join(cards)}: {why}" for why, cards in groups.items()
+        f"{'card' if len(cards) == 1 else 'cards'} {', '.join(cards)}: {why}" for why, cards in groups.items()
     )
     return _short("; ".join(texts))
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Sequence
 from croupier.core.ledger import ledger as ledger_ops
 from croupier.core.ledger.ledger import Ledger
 from croupier.core.ledger.totals import RequestUnit
-from croupier.core.model import smallest_share
+from croupier.core.model import name_list, smallest_share
 from croupier.core.model import withheld as withheld_model
 from croupier.core.model.card import LedgerCard
 from croupier.core.model.card_request import (
@@ -104,7 +104,7 @@ def _of_card(card: LedgerCard, want: RequestUnit, shared: Collection[str]) -> st
 
 
 def _cards(count: int, kind: str = "") -> str:
-    return f"{count} {kind}card{'' if count == 1 else 's'}"
+    return name_list.counted(count, f"{kind}card")
 
 
 def _mig(want: MigDevices) -> str:

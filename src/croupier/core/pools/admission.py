@@ -193,7 +193,7 @@ def _warnings(pool: AdmissionPool, wanted: int) -> tuple[str, ...]:
         return (f"the capacity of pool {pool.name} is not known yet; the pod waits until the pool has cards",)
     if wanted <= pool.total:
         return ()
-    why = pool.unavailable or f"the pool has {pool.total} of the {wanted} units now"
+    why = pool.unavailable or f"the pool has {pool.total:,} of the {name_list.counted(wanted, 'unit')} now"
     return (f"the pod waits for pool {pool.name}: {why}",)
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final, Literal, TypeAlias
 
+from croupier.core.model import name_list
 from croupier.core.model.sharing import Sharing
 from croupier.core.pools import mig_support, selection
 from croupier.core.pools.mig_support import UNKNOWN_SUPPORT, MigSupport, SelectedCards
@@ -298,7 +299,7 @@ def _has_own_rule(pool: AssignmentPool) -> bool:
 def _full(pool: AssignmentPool, taken: Mapping[str, int]) -> str:
     if pool.max_per_node is None or taken.get(pool.name, 0) < pool.max_per_node:
         return ""
-    cards = "1 card" if pool.max_per_node == 1 else f"{pool.max_per_node} cards"
+    cards = name_list.counted(pool.max_per_node, "card")
     return f"the pool takes at most {cards} of a node (allocation.maxDevicesPerNode)"
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
+from croupier.core.model import name_list
 from croupier.core.model.condition import DesiredCondition
 from croupier.core.model.sharing import Sharing
 from croupier.core.pools import capacity, rollout
@@ -159,7 +160,8 @@ def _card_by_card(
         over = replace(change, over=True) if change is not None and change.failed else None
         return _settled(facts, goal, over)
     steps = rollout.steps(members, goal, applied)
-    count = f"{rollout.changed(members, goal)} of {len(members)} cards are"
+    changed = rollout.changed(members, goal)
+    count = f"{name_list.part_of(changed, len(members), 'card')} {name_list.be(changed)}"
     why = (
         f"{change.failed}; {count} back at {goal}" if change else f"{count} changed from {applied} to {goal}"
     )
@@ -302,4 +304,4 @@ def _waiting_for(busy: Sequence[PoolMember]) -> str:
 
 
 def _number(cards: int) -> str:
-    return "1 card" if cards == 1 else f"{cards} cards"
+    return name_list.counted(cards, "card")

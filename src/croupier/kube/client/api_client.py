@@ -87,6 +87,16 @@ class DeleteOptions:
         return msgspec.json.encode(options)
 
 
+class ApiGroup(msgspec.Struct, frozen=True):
+    name: str
+
+
+class GroupList(msgspec.Struct, frozen=True):
+    """The answer to `GET /apis`."""
+
+    groups: list[ApiGroup]
+
+
 @contextlib.asynccontextmanager
 async def connect(
     config: Config,
@@ -350,6 +360,12 @@ class Client:
     async def raw(self, request: ApiRequest, *, repeat: RetrySafety = RetrySafety.NEVER) -> bytes:
         """Request any path, bytes in and out: /version, /readyz, subresources without a type."""
         return await self._sender.send(ApiCall(request, request.method.lower(), "raw", repeat))
+
+    async def api_groups(self, *, timeout: float) -> frozenset[str]:  # noqa: ASYNC109  # aiohttp's own deadline
+        """The API groups that are served: one short request, which also shows that the server answers."""
+        call = ApiCall(ApiRequest("GET", "/apis"), "get", "raw", RetrySafety.NEVER)
+        listed = codec.decode(GroupList, await self._sender.send_once(call, timeout=timeout))
+        return frozenset(group.name for group in listed.groups)
 
     async def _send(
         self, resource: Resource[Any], verb: str, request: ApiRequest, repeat: RetrySafety

@@ -21,6 +21,10 @@ class Unreachable(KubeError):
     """No response: connection refused, closed or timed out. The request may or may not have been executed."""
 
 
+class UnusableCluster(KubeError):
+    """A command cannot work with this cluster; the message says what is missing, where, and what to do."""
+
+
 class Undecodable(KubeError):
     """An object does not match its type; the message names the object and the reason."""
 

@@ -119,13 +119,17 @@ class RetryingSender:
                 self._observe_attempt(call, error.status if isinstance(error, ApiError) else 0, began)
             raise
 
-    async def _once(self, call: ApiCall) -> bytes:
+    async def send_once(self, call: ApiCall, *, timeout: float) -> bytes:  # noqa: ASYNC109  # aiohttp's own deadline
+        """The response body of a single attempt that takes at most `timeout` seconds."""
+        return await self._once(call, timeout)
+
+    async def _once(self, call: ApiCall, seconds: float | None = None) -> bytes:
         async with self._slots:
             if self._permit is not None and call.request.method != "GET":
                 self._permit()  # after the wait for a slot, during which the lease may expire
             began, code = self._clock.monotonic(), 0
             try:
-                response = await self._transport.send(call.request, timeout=self._retry.timeout)
+                response = await self._transport.send(call.request, timeout=seconds or self._retry.timeout)
                 code = response.status
             finally:
                 self._observe_attempt(call, code, began)

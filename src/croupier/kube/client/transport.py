@@ -6,6 +6,8 @@ Responses are requested uncompressed: decompression costs more than a local netw
 import asyncio
 import contextlib
 import copy
+import errno
+import os
 import ssl
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -107,14 +109,14 @@ class Transport:
         self, request: ApiRequest, limits: aiohttp.ClientTimeout
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         credential, sent = await self._credentials.current(), self.clock.monotonic()
-        with self._failures(request):
+        with self._failures(request, limits):
             async with self._begin(request, limits, credential) as response:
                 self.clock.observe(response.headers.get("Date"), sent=sent)
                 if response.status != 401 or not self._credentials.refused(credential):
                     yield response
                     return
         credential = await self._credentials.current()
-        with self._failures(request):
+        with self._failures(request, limits):
             async with self._begin(request, limits, credential) as response:
                 yield response
 
@@ -154,7 +156,7 @@ class Transport:
         return self._contexts[certificate]
 
     @contextlib.contextmanager
-    def _failures(self, request: ApiRequest) -> Iterator[None]:
+    def _failures(self, request: ApiRequest, limits: aiohttp.ClientTimeout) -> Iterator[None]:
         """Convert errors of aiohttp to KubeErrors that name the API server."""
         try:
             yield
@@ -164,17 +166,24 @@ class Transport:
                 f"{bad.certificate_error}"
             ) from bad
         except aiohttp.ClientConnectorError as bad:
-            raise NeverSent(f"cannot reach {self.server}: {bad.os_error}") from bad
+            raise NeverSent(f"cannot reach {self.server}: {_reason(bad.os_error)}") from bad
         except aiohttp.ConnectionTimeoutError as bad:
             raise NeverSent(
                 f"cannot reach {self.server}: no connection within {CONNECT_TIMEOUT:g} s"
             ) from bad
         except TimeoutError as bad:
-            raise Unreachable(f"{request} at {self.server} timed out") from bad
+            seconds = limits.total or limits.sock_read or 0.0
+            raise Unreachable(f"{self.server} did not answer {request} within {seconds:g} s") from bad
         except (aiohttp.ClientError, ConnectionError, OSError) as bad:
             raise Unreachable(
                 f"{request} at {self.server} was interrupted: {str(bad) or type(bad).__name__}"
             ) from bad
+
+
+def _reason(error: OSError) -> str:
+    """`Connection refused`, without the address that asyncio adds to it."""
+    known = error.errno is not None and error.errno in errno.errorcode
+    return os.strerror(error.errno) if known and error.errno is not None else str(error.strerror or error)
 
 
 def _new_session() -> aiohttp.ClientSession:
