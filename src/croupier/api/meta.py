@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Final, Literal, Protocol, TypeAlias, Typ
 
 from msgspec import Meta, field
 
-from croupier.api.wire import INT64, Rule, Wire, matches, rule, schema
+from croupier.api.wire import INT64, Rule, Wire, example, matches, rule, schema
 from croupier.core.model.condition import ConditionStatus, DesiredCondition
 
 DNS_LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
@@ -25,13 +25,17 @@ NodeName: TypeAlias = Annotated[
     str,
     Meta(min_length=1, max_length=253),
     matches(f"^{DNS_NAME}$", "must be the name of a node: lower-case letters, digits, '-' and '.'"),
+    example("node-1"),
 ]
 MIGProfile: TypeAlias = Annotated[
     str,
     Meta(max_length=32),
     matches(MIG_PROFILE, MIG_PROFILE_MESSAGE),
+    example("1g.10gb"),
 ]
-Labels: TypeAlias = dict[str, Annotated[str, Meta(max_length=63)]]
+Labels: TypeAlias = Annotated[
+    dict[str, Annotated[str, Meta(max_length=63)]], example({"topology.kubernetes.io/zone": "eu-1"})
+]
 
 
 class OwnerReference(Wire, frozen=True, kw_only=True):
@@ -66,9 +70,9 @@ class ObjectMeta(Wire, frozen=True, kw_only=True):
 class Condition(Wire, frozen=True, kw_only=True):
     """One aspect of the object's state at a point in time."""
 
-    type: Annotated[str, Meta(min_length=1, max_length=316)]
-    """The type of the condition, for example ReadyForPooling."""
-    status: ConditionStatus
+    type: Annotated[str, Meta(min_length=1, max_length=316), example("Available")]
+    """The type of the condition."""
+    status: Annotated[ConditionStatus, example("True")]
     """Whether the condition holds: True, False or Unknown."""
     last_transition_time: datetime
     """The time at which the status last changed."""
@@ -78,11 +82,12 @@ class Condition(Wire, frozen=True, kw_only=True):
         matches(
             "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$", "must be one word in CamelCase, such as DriverMissing"
         ),
+        example("Ready"),
     ]
     """The reason for the last transition: one CamelCase word that programs may rely on."""
-    message: Annotated[str, Meta(max_length=32768)] = ""
-    """A human-readable explanation."""
-    observed_generation: Annotated[int, Meta(ge=0), INT64] | None = None
+    message: Annotated[str, Meta(max_length=32768), example("all cards of the node are ready")] = ""
+    """A human-readable explanation of the condition."""
+    observed_generation: Annotated[int, Meta(ge=0), INT64, example(2)] | None = None
     """The metadata.generation of the object that this condition was computed from."""
 
 
@@ -137,11 +142,13 @@ class LabelSelectorRequirement(Wire, frozen=True, kw_only=True):
         ),
     )
 
-    key: Annotated[str, Meta(min_length=1, max_length=316)]
+    key: Annotated[str, Meta(min_length=1, max_length=316), example("topology.kubernetes.io/zone")]
     """The key of the label."""
-    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
+    operator: Annotated[Literal["In", "NotIn", "Exists", "DoesNotExist"], example("In")]
     """How the label must relate to the values: In, NotIn, Exists or DoesNotExist."""
-    values: Annotated[tuple[Annotated[str, Meta(max_length=63)], ...], Meta(max_length=64)] = ()
+    values: Annotated[
+        tuple[Annotated[str, Meta(max_length=63)], ...], Meta(max_length=64), example(["eu-1", "eu-2"])
+    ] = ()
     """The values for the operators In and NotIn. Leave empty for Exists and DoesNotExist."""
 
 
