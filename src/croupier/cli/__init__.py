@@ -106,7 +106,8 @@ LAB_ERRORS = _add_lab_verbs()
 
 def main() -> None:
     if terminal.forbids_styles():
-        rich_utils = importlib.import_module("typer.rich_utils")
+        from typer import rich_utils
+
         rich_utils.COLOR_SYSTEM = None  # the help and usage errors, which typer prints by itself
     try:
         app()
