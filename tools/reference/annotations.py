@@ -10,8 +10,8 @@ from tools.reference import markdown
 HEAD: Final = """# Annotations and labels
 
 Generated from the tables in src/croupier/admission/known_annotations.py.
-The API server warns about any other annotation with the prefix {prefixes}:
-[The webhook](../webhook.md#policies-in-the-api-server).
+The API server warns about any other annotation with one of these prefixes:
+{prefixes} ([The webhook](../webhook.md#policies-in-the-api-server)).
 
 """
 
@@ -19,8 +19,8 @@ The API server warns about any other annotation with the prefix {prefixes}:
 def page() -> str:
     tables = {"Annotations": known_annotations.ANNOTATIONS, "Labels": known_annotations.LABELS}
     prefixes = [markdown.code(prefix) for prefix in known_annotations.PREFIXES]
-    named = f"{', '.join(prefixes[:-1])} or {prefixes[-1]}"
-    return HEAD.format(prefixes=named) + "\n".join(_section(title, keys) for title, keys in tables.items())
+    sections = [_section(title, keys) for title, keys in tables.items()]
+    return HEAD.format(prefixes=", ".join(prefixes)) + "\n".join(sections)
 
 
 def _section(title: str, keys: Sequence[DocumentedKey]) -> str:
