@@ -161,10 +161,11 @@ def test_what_was_meant(env: PolicyEnv):
 
 
 def test_only_new_annotations_are_reported(env: PolicyEnv):
-    env.cluster.kubectl("create", "-n", env.namespace, "-f", "-", stdin=json.dumps(plain_pod(TYPO)))
+    kept = merged(plain_pod(TYPO), {"metadata": {"name": "kept"}})
+    env.cluster.kubectl("create", "-n", env.namespace, "-f", "-", stdin=json.dumps(kept))
 
-    assert env.ran("label", "pod", "any", "example.com/seen=yes") == ""
-    assert "did you mean gpu.mps.io/ratio?" in env.ran("annotate", "pod", "any", "gpu.mps.io/ratios=50")
+    assert env.ran("label", "pod", "kept", "example.com/seen=yes") == ""
+    assert "did you mean gpu.mps.io/ratio?" in env.ran("annotate", "pod", "kept", "gpu.mps.io/ratios=50")
 
 
 def test_the_namespaces_of_the_system_are_left_alone(env: PolicyEnv):
