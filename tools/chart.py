@@ -22,7 +22,14 @@ from typing import Any, Final, get_args
 
 import yaml
 
-from croupier.admission import configurations, guard_policy, mark_policy, priority_policy, protection
+from croupier.admission import (
+    annotation_policy,
+    configurations,
+    guard_policy,
+    mark_policy,
+    priority_policy,
+    protection,
+)
 from croupier.admission.configurations import ServiceTarget, WebhookConfigurationOptions
 from croupier.admission.guard_policy import GuardPolicy
 from croupier.api import crds
@@ -82,6 +89,9 @@ GUARD: Final = """\
 GUARD_IMAGES: Final = """\
 # With mode Void: adds NVIDIA_VISIBLE_DEVICES=void for images that set the variable themselves.
 """
+UNKNOWN_ANNOTATIONS: Final = """\
+# A warning for annotations with Croupier's prefixes that are not known. Nothing is refused.
+"""
 RESERVATION_PRIORITY: Final = """\
 # The priority of a Reservation needs a right: the verb use on its PriorityClass, or on
 # reservationpriorities.mps.nvidia.com for a plain number.
@@ -119,6 +129,7 @@ COPIES: Final[tuple[tuple[str, str, tuple[str, ...]], ...]] = (
         (f"guard/{mode}", f"deployments/webhook/guard-{mode}.yaml", (*_POLICY, *_MUTATING_POLICY))
         for mode in ("warn", "deny", "void", "images")
     ),
+    ("policies/annotations", "deployments/webhook/unknown-annotations.yaml", _POLICY),
     ("policies/pools", "deployments/pools/protect.yaml", _POLICY),
     ("features", "deployments/nfd/node-feature-rule.yaml", ("NodeFeatureRule",)),
 )
@@ -168,6 +179,7 @@ def _deployments(webhook: WebhookConfigurationOptions) -> dict[str, str]:
             f"webhook/guard-{mode.lower()}": (GUARD.format(mode=mode), guard_policy.guard_documents(mode))
             for mode in get_args(GuardPolicy)
         },
+        "webhook/unknown-annotations": (UNKNOWN_ANNOTATIONS, annotation_policy.documents()),
         "webhook/guard-images": (GUARD_IMAGES, guard_policy.image_documents()),
         "pools/protect": (PROTECT, protection.managed_documents()),
     }

@@ -14,7 +14,7 @@ from typing import Final
 
 import yaml
 
-from croupier.admission import guard_policy, mark_policy
+from croupier.admission import annotation_policy, guard_policy, mark_policy
 from croupier.api import crds
 from croupier.capacity.manager import CapacityManagerKind
 from croupier.core.model.namespaces import DEFAULT_NAMESPACE
@@ -136,8 +136,13 @@ async def _configure_scheduler(lab: Lab, url: str) -> None:
 
 async def _enable_webhook(lab: Lab) -> None:
     """Create the policies about pods, and wait until the API server calls the webhook."""
-    guards = (*guard_policy.grant_documents(), *guard_policy.guard_documents("Warn"))
-    wanted = {"apiVersion": "v1", "kind": "List", "items": [*mark_policy.documents(), *guards]}
+    policies = (
+        *mark_policy.documents(),
+        *guard_policy.grant_documents(),
+        *guard_policy.guard_documents("Warn"),
+        *annotation_policy.documents(),
+    )
+    wanted = {"apiVersion": "v1", "kind": "List", "items": policies}
     await asyncio.to_thread(lab.kubectl, "apply", "-f", "-", stdin=json.dumps(wanted))
     deadline = time.monotonic() + TIMEOUT
     while not await asyncio.to_thread(_is_marked, lab):

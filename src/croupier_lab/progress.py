@@ -8,6 +8,8 @@ from typing import Protocol
 import rich.progress
 from rich.console import Console
 
+from croupier.cli import terminal
+
 LOG_INTERVAL = 10.0
 
 
@@ -120,6 +122,6 @@ def _bar(console: Console) -> rich.progress.Progress:
 
 def to_stderr() -> ProgressReporter:
     """Progress bars on a terminal, plain lines otherwise; on stderr, because stdout is for results."""
-    if sys.stderr.isatty():
+    if sys.stderr.isatty() and not terminal.forbids_styles():
         return TerminalProgress(Console(stderr=True))
     return LogProgress(lambda text: print(text, file=sys.stderr, flush=True))  # noqa: T201

@@ -98,12 +98,12 @@ SEEN = {
 """What `kubectl get` shows of the examples, by short name."""
 
 EXPLAINED = {
-    "rsv.spec.podKey": "The pod as namespace/name",
+    "rsv.spec.podKey": "Immutable. Example: default/my-pod.",
     "nrsv.spec.cards.holders": "The holders: namespace/pod/uid to percent",
     "gpudev.status.state": "ENUM: Assigned Faulted Reserved Unassigned",
     "gpunode.status.pools.pending.reason": "Why the cards have not joined",
     "gpool.spec.allocation.timeSlice.maxSlicesPerDevice": "The number of time slices of each card",
-    "palloc.spec.desiredCPULimit": "in multiples of 10m, for example 500m, 1 or 2.5",
+    "palloc.spec.desiredCPULimit": "in multiples of 10m, such as 500m, 1 or 2.5. Example: 500m.",
 }
 
 

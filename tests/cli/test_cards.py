@@ -1,6 +1,7 @@
 """`croupier cards`, `pools`, `assign`, `unassign`, `drain`, `retire`."""
 
 import os
+import subprocess
 from typing import Any
 
 import pytest
@@ -103,9 +104,10 @@ async def test_the_formats_of_a_list(api, crds, clean_cluster, ask):
     await pool(api)
 
     header, first = (line.split() for line in ask("cards").out.splitlines())
-    assert header[:6] == ["CARD", "NODE", "INDEX", "STATE", "PHASE", "POOL"]
-    assert first[5] == "-", "an empty column is shown"
-    assert "AGE" in ask("cards", "-o", "wide").out.splitlines()[0]
+    assert header == ["CARD", "NODE", "INDEX", "STATE", "POOL", "PRODUCT", "PARTITIONS", "USED", "HEALTH"]
+    assert first[4] == "-", "an empty column is shown"
+    wide = ask("cards", "-o", "wide").out.splitlines()[0]
+    assert all(header in wide for header in ("PHASE", "ENFORCED BY", "IDLE", "STRANGERS", "AGE"))
     assert ask("cards", "-o", "name").out == f"gpudevice.gpu.deckhouse.io/{CARD}\n"
     assert yaml.safe_load(ask("cards", "-o", "yaml").out) == ask("cards", "-o", "json").data
     assert ask("pools", "-o", "name").out == "gpupool.gpu.deckhouse.io/team-a\n"
@@ -122,10 +124,23 @@ async def test_a_table_on_a_narrow_terminal_does_not_fold_a_value(api, crds, cle
     code, shown = at_a_terminal([*CROUPIER, "cards"], env=env)
     lines = shown.splitlines()
 
-    assert (code, len(lines)) == (0, 2)
+    assert (code, len(lines)) == (0, 3)
+    assert lines[0].split() == ["CARD", "STATE", "HEALTH"]
     assert lines[1].startswith(CARD)
-    assert "Croupier-Simulated-70GB" in lines[1]
+    assert lines[2] == ("Not shown at 40 columns: NODE, INDEX, POOL, PRODUCT, PARTITIONS, USED. Use -o wide.")
     assert "\x1b" not in shown
+
+
+def piped(command: list[str], env: dict[str, str]) -> str:
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout
+
+
+async def test_output_that_is_piped_or_wide_has_all_columns(api, crds, clean_cluster, cluster):
+    await card(api)
+    env = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig), "COLUMNS": "40"}
+
+    assert "Croupier-Simulated-70GB" in piped([*CROUPIER, "cards"], env)
+    assert "Croupier-Simulated-70GB" in at_a_terminal([*CROUPIER, "cards", "-o", "wide"], env=env)[1]
 
 
 async def test_an_empty_list_suggests_what_may_be_missing(api, crds, clean_cluster, ask):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from tools import generate_crds
-from tools.reference import commands, kinds, metrics
+from tools.reference import annotations, commands, kinds, metrics
 
 FOLDER: Final = "docs/reference"
 INDEX: Final = """# Reference
@@ -18,6 +18,7 @@ INDEX: Final = """# Reference
 Generated from the source code: `make generate` writes it, `make check` compares it.
 
 - [Kinds](kinds.md): every field of every custom resource
+- [Annotations and labels](annotations.md): every annotation and label, and who sets it
 - [Settings](../settings.md): every setting
 - [Metrics](metrics.md): every metric, and the process that exports it
 - [Command line](commands.md): every command and option
@@ -29,6 +30,7 @@ def files() -> dict[str, str]:
     return {
         f"{FOLDER}/README.md": INDEX,
         f"{FOLDER}/kinds.md": kinds.page(),
+        f"{FOLDER}/annotations.md": annotations.page(),
         f"{FOLDER}/metrics.md": metrics.page(),
         f"{FOLDER}/commands.md": commands.page(),
     }

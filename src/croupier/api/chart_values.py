@@ -115,7 +115,7 @@ def _ui() -> dict[str, Any]:
 
 def _settings() -> schema.Schema:
     return {
-        **_without_extensions(settings_check.strict()),
+        **_without_extensions(schema.with_examples(settings_check.strict())),
         "description": "Settings of the installation: docs/settings.md.",
     }
 

@@ -179,5 +179,5 @@ def _version(kind: CustomResource) -> dict[str, Any]:
         "subresources": {"status": {}},
         "additionalPrinterColumns": [column.wire() for column in kind.columns],
         **({"selectableFields": selectable} if selectable else {}),
-        "schema": {"openAPIV3Schema": schema.object_schema(kind.resource.type)},
+        "schema": {"openAPIV3Schema": schema.object_schema(kind.resource)},
     }

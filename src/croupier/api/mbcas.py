@@ -11,7 +11,18 @@ from typing import Annotated, ClassVar, Final, TypeAlias
 from msgspec import Meta, field
 
 from croupier.api.meta import DNS_LABEL, DNS_NAME, Conditions, NodeName, ObjectMeta, ObservedGeneration
-from croupier.api.wire import ATOMIC_MAP, INT64, Rule, Wire, cel_rules, cel_string, immutable, matches, rule
+from croupier.api.wire import (
+    ATOMIC_MAP,
+    INT64,
+    Rule,
+    Wire,
+    cel_rules,
+    cel_string,
+    example,
+    immutable,
+    matches,
+    rule,
+)
 from croupier.core.model.phase import AllocationPhase
 
 _TENTHS: Final = "^([0-9]{1,6}([.][0-9]{1,2}0*)?|[0-9]{0,8}0m)$"
@@ -25,9 +36,13 @@ DesiredCPU: TypeAlias = Annotated[
             "desiredCPULimit must be a positive multiple of 10m, written like 500m, 1 or 2.5",
         )
     ),
+    example("500m"),
 ]
 CPU: TypeAlias = Annotated[
-    str, Meta(max_length=32), cel_rules(rule("isQuantity(self)", "must be a quantity such as 500m, 1 or 2.5"))
+    str,
+    Meta(max_length=32),
+    cel_rules(rule("isQuantity(self)", "must be a quantity such as 500m, 1 or 2.5")),
+    example("2.5"),
 ]
 
 
@@ -46,14 +61,19 @@ class PodAllocationSpec(Wire, frozen=True, kw_only=True):
         Meta(max_length=63),
         matches(f"^{DNS_LABEL}$", "must be the name of a namespace"),
         immutable("namespace"),
+        example("default"),
     ]
     """The namespace of the pod. It must be the namespace of this object. Immutable."""
     pod_name: Annotated[
-        str, Meta(max_length=253), matches(f"^{DNS_NAME}$", "must be the name of a pod"), immutable("podName")
+        str,
+        Meta(max_length=253),
+        matches(f"^{DNS_NAME}$", "must be the name of a pod"),
+        immutable("podName"),
+        example("web-0"),
     ]
     """The name of the pod. Immutable."""
     desired_cpu_limit: DesiredCPU
-    """The desired CPU limit of the whole pod in multiples of 10m, for example 500m, 1 or 2.5."""
+    """The desired CPU limit of the whole pod in multiples of 10m, such as 500m, 1 or 2.5."""
     node_name: NodeName | None = None
     """The node whose agent created this object. Unset in objects created by users. Immutable once set."""
 
@@ -85,7 +105,7 @@ class PodAllocationStatus(Wire, frozen=True, kw_only=True):
         ),
     )
 
-    phase: AllocationPhase = "Pending"
+    phase: Annotated[AllocationPhase, example("Applied")] = "Pending"
     """Pending, Applied (the kubelet reports the limit in observedDesiredCPULimit) or Failed.
 
     It refers to the current spec only if observedGeneration equals metadata.generation. Failed is always
@@ -100,8 +120,9 @@ class PodAllocationStatus(Wire, frozen=True, kw_only=True):
         matches(
             "^[A-Z][A-Za-z0-9]*(: .+)?$", "reason must begin with one CamelCase word, such as Infeasible: ..."
         ),
+        example("Infeasible: node-1 has 16 CPUs"),
     ] = ""
-    """The reason for the phase: one CamelCase word and an explanation, for example Infeasible: ..."""
+    """The reason for the phase: one CamelCase word and an explanation."""
     applied_cpu_limit: CPU | None = None
     """The CPU limit of the whole pod that the kubelet reports. Unset until a limit was applied once."""
     observed_desired_cpu_limit: CPU | None = None
@@ -111,15 +132,15 @@ class PodAllocationStatus(Wire, frozen=True, kw_only=True):
 
     If it is smaller than metadata.generation, phase and appliedCPULimit refer to an older desiredCPULimit.
     """
-    pod_uid: Annotated[str, Meta(max_length=36)] = ""
+    pod_uid: Annotated[str, Meta(max_length=36), example("3f1c2a9e-5a55-4c38-9d0c-2f6d8f1f0a11")] = ""
     """The UID of the pod that the status describes. A later pod with the same name has another UID."""
     original_cpu_limit: CPU | None = None
     """The CPU limit of the pod before the first change."""
-    original_container_limits: Annotated[dict[str, CPU], Meta(max_length=64), ATOMIC_MAP] = field(
-        default_factory=dict
-    )
+    original_container_limits: Annotated[
+        dict[str, CPU], Meta(max_length=64), ATOMIC_MAP, example({"web": "400m", "proxy": "100m"})
+    ] = field(default_factory=dict)
     """The CPU limit of each container before the first change."""
-    observed_restarts: Annotated[int, Meta(ge=0), INT64] | None = None
+    observed_restarts: Annotated[int, Meta(ge=0), INT64, example(0)] | None = None
     """The number of container restarts at the request. After further restarts the limit is verified again."""
     last_applied_time: datetime | None = None
     """The time at which the kubelet was seen to enforce the limit."""

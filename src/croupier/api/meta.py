@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Final, Literal, Protocol, TypeAlias, Typ
 
 from msgspec import Meta, field
 
-from croupier.api.wire import INT64, Rule, Wire, cel_rules, matches, rule, schema
+from croupier.api.wire import INT64, Rule, Wire, cel_rules, example, matches, rule, schema
 from croupier.core.model.condition import ConditionStatus, DesiredCondition
 
 DNS_LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
@@ -25,17 +25,20 @@ NodeName: TypeAlias = Annotated[
     str,
     Meta(min_length=1, max_length=253),
     matches(f"^{DNS_NAME}$", "must be the name of a node: lower-case letters, digits, '-' and '.'"),
+    example("node-1"),
 ]
 MIGProfile: TypeAlias = Annotated[
     str,
     Meta(max_length=32),
     matches(MIG_PROFILE, MIG_PROFILE_MESSAGE),
+    example("1g.10gb"),
 ]
 LABEL_KEY_MESSAGE: Final = "must be the key of a label, such as topology.kubernetes.io/zone"
 LabelKey: TypeAlias = Annotated[
     str,
     Meta(min_length=1, max_length=316),
     cel_rules(rule("!format.qualifiedName().validate(self).hasValue()", LABEL_KEY_MESSAGE)),
+    example("topology.kubernetes.io/zone"),
 ]
 LabelValue: TypeAlias = Annotated[
     str,
@@ -46,6 +49,7 @@ LabelValue: TypeAlias = Annotated[
             "must be the value of a label: letters, digits, '-', '_' and '.', as in eu-west-1",
         )
     ),
+    example("eu-1"),
 ]
 Labels: TypeAlias = Annotated[
     dict[str, LabelValue],
@@ -56,8 +60,9 @@ Labels: TypeAlias = Annotated[
             "a key is not the key of a label, such as topology.kubernetes.io/zone",
         )
     ),
+    example({"topology.kubernetes.io/zone": "eu-1"}),
 ]
-ObservedGeneration: TypeAlias = Annotated[int, Meta(ge=0), INT64]
+ObservedGeneration: TypeAlias = Annotated[int, Meta(ge=0), INT64, example(2)]
 
 
 class OwnerReference(Wire, frozen=True, kw_only=True):
@@ -92,9 +97,9 @@ class ObjectMeta(Wire, frozen=True, kw_only=True):
 class Condition(Wire, frozen=True, kw_only=True):
     """One aspect of the object's state at a point in time."""
 
-    type: Annotated[str, Meta(min_length=1, max_length=316)]
-    """The type of the condition, for example ReadyForPooling."""
-    status: ConditionStatus
+    type: Annotated[str, Meta(min_length=1, max_length=316), example("Available")]
+    """The type of the condition."""
+    status: Annotated[ConditionStatus, example("True")]
     """Whether the condition holds: True, False or Unknown."""
     last_transition_time: datetime
     """The time at which the status last changed."""
@@ -104,10 +109,11 @@ class Condition(Wire, frozen=True, kw_only=True):
         matches(
             "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$", "must be one word in CamelCase, such as DriverMissing"
         ),
+        example("Ready"),
     ]
     """The reason for the last transition: one CamelCase word that programs may rely on."""
-    message: Annotated[str, Meta(max_length=32768)] = ""
-    """A human-readable explanation."""
+    message: Annotated[str, Meta(max_length=32768), example("all cards of the node are ready")] = ""
+    """A human-readable explanation of the condition."""
     observed_generation: ObservedGeneration | None = None
     """The metadata.generation of the object that this condition was computed from."""
 
@@ -168,9 +174,9 @@ class LabelSelectorRequirement(Wire, frozen=True, kw_only=True):
 
     key: LabelKey
     """The key of the label."""
-    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
+    operator: Annotated[Literal["In", "NotIn", "Exists", "DoesNotExist"], example("In")]
     """How the label must relate to the values: In, NotIn, Exists or DoesNotExist."""
-    values: Annotated[tuple[LabelValue, ...], Meta(max_length=64)] = ()
+    values: Annotated[tuple[LabelValue, ...], Meta(max_length=64), example(["eu-1", "eu-2"])] = ()
     """The values for the operators In and NotIn. Leave empty for Exists and DoesNotExist."""
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from croupier.api import settings_check
-from croupier.api.schema import Schema
+from croupier.api.schema import Schema, example
 
 VERSION: Final = 1
 """`spec.version` of the ModuleConfig."""
@@ -29,8 +29,8 @@ def _converted(node: Schema) -> Schema:
     """Keywords of Kubernetes are removed, and Croupier's own ones take their form in Deckhouse."""
     kept = {keyword: value for keyword, value in node.items() if not keyword.startswith("x-")}
     kept |= {keyword: convert(kept[keyword]) for keyword, convert in _NESTED.items() if keyword in kept}
-    if "x-example" in node:
-        kept["x-examples"] = [node["x-example"]]
+    if (value := example(node)) is not None:
+        kept["x-examples"] = [value]
     if node.get("x-restarts"):
         kept["description"] = f"{node['description']} {_RESTARTS}"
     return kept

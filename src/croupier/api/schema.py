@@ -1,20 +1,26 @@
 """Structural OpenAPI schemas from Structs.
 
 Docstrings of Structs and the strings below fields become descriptions. The latter are read from the source.
+An `example` of a field becomes the last sentence of its description, so text and data cannot differ.
 """
 
 import ast
 import inspect
+import json
 import textwrap
 from functools import cache
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 from msgspec import inspect as shape
 
+from croupier.kube.client.resource import Resource
+
 Schema: TypeAlias = dict[str, Any]
 
 CEL_RULES = "x-kubernetes-validations"
+EXAMPLE: Final = "x-example"
+EXAMPLE_TIME: Final = "2030-01-31T12:00:00Z"
 
 
 def struct_schema(type_: type[msgspec.Struct]) -> Schema:
@@ -22,16 +28,57 @@ def struct_schema(type_: type[msgspec.Struct]) -> Schema:
     return _type_schema(shape.type_info(type_))
 
 
-def object_schema(type_: type[msgspec.Struct]) -> Schema:
+def object_schema(resource: Resource[Any]) -> Schema:
     """The schema of a whole object: the API server describes `metadata` itself."""
-    whole = struct_schema(type_)
+    whole = with_examples(struct_schema(resource.type))
     properties: Schema = {
-        "apiVersion": {"type": "string", "description": "Group and version of the kind."},
-        "kind": {"type": "string", "description": "Name of the kind."},
+        "apiVersion": _constant("Group and version of the kind.", resource.api_version),
+        "kind": _constant("Name of the kind.", resource.kind),
         **whole["properties"],
         "metadata": {"type": "object"},
     }
     return {**whole, "properties": properties}
+
+
+def with_examples(node: Schema) -> Schema:
+    """The schema with the example of each field at the end of its description."""
+    nested = {
+        keyword: with_examples(node[keyword])
+        for keyword in ("items", "additionalProperties")
+        if isinstance(node.get(keyword), dict)
+    }
+    if "properties" in node:
+        nested["properties"] = {name: with_examples(child) for name, child in node["properties"].items()}
+    made = {keyword: value for keyword, value in node.items() if keyword != EXAMPLE} | nested
+    value = example(node)
+    if value is not None and "description" in node:
+        made["description"] = f"{node['description']} Example: {_spelled(value)}."
+    return made
+
+
+def example(node: Schema) -> Any:
+    """A valid value of a field without fields of its own, if there is one."""
+    match node:
+        case {"x-example": value}:
+            return value
+        case {"enum": values}:
+            return node.get("default", values[0])
+        case {"type": "boolean"}:
+            return True
+        case {"format": "date-time"}:
+            return EXAMPLE_TIME
+        case {"items": item}:
+            value = example(item)
+            return None if value is None else [value]
+    return None
+
+
+def _spelled(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _constant(description: str, value: str) -> Schema:
+    return with_examples({"type": "string", "description": description, EXAMPLE: value})
 
 
 def _type_schema(node: shape.Type) -> Schema:

@@ -10,17 +10,19 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 from msgspec import Meta, convert, field
 
 from croupier.api.meta import LabelSelector
-from croupier.api.wire import INT32, Wire, schema
+from croupier.api.wire import INT32, Wire, example, schema
 from croupier.core.model import smallest_share
 
 _DURATION: Final = "^([0-9]{1,6})(s|m|h)$"
-Duration: TypeAlias = Annotated[str, Meta(pattern=_DURATION), schema(x_example="90s")]
-MemorySize: TypeAlias = Annotated[str, Meta(pattern="^[1-9][0-9]*(Mi|Gi)$"), schema(x_example="10Gi")]
-Days: TypeAlias = Annotated[str, Meta(pattern="^([1-9]|[1-5][0-9]|6[0-2])d$"), schema(x_example="35d")]
-LabelKey: TypeAlias = Annotated[str, Meta(min_length=1, max_length=316)]
+Duration: TypeAlias = Annotated[str, Meta(pattern=_DURATION), example("90s")]
+MemorySize: TypeAlias = Annotated[str, Meta(pattern="^[1-9][0-9]*(Mi|Gi)$"), example("10Gi")]
+Days: TypeAlias = Annotated[str, Meta(pattern="^([1-9]|[1-5][0-9]|6[0-2])d$"), example("35d")]
+LabelKey: TypeAlias = Annotated[
+    str, Meta(min_length=1, max_length=316), example("topology.kubernetes.io/zone")
+]
 
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600}
-_MAX_TTL: Final = "The longest ttlSeconds of a Reservation, for example 24h. 0s is no limit."
+_MAX_TTL: Final = "The longest ttlSeconds of a Reservation. 0s is no limit."
 _DEFAULT_TTL: Final = "When a Reservation without ttlSeconds and without a bound pod ends. 0s is never."
 RESTARTS: Final = schema(x_restarts=True)
 """Marks a setting whose change takes effect only after the processes restart."""
@@ -39,7 +41,7 @@ def days(span: str) -> int:
 class ManagedNodesSettings(Wire, frozen=True, kw_only=True):
     """Which nodes Croupier manages."""
 
-    label_key: LabelKey = "gpu.deckhouse.io/enabled"
+    label_key: Annotated[LabelKey, example("gpu.deckhouse.io/enabled")] = "gpu.deckhouse.io/enabled"
     """The node label that includes ("true") or excludes ("false") a node."""
     enabled_by_default: bool = True
     """Whether nodes without the label are managed."""
@@ -67,35 +69,35 @@ class InventorySettings(Wire, frozen=True, kw_only=True):
     """How often nodes are checked."""
 
     resync_period: Annotated[Duration, RESTARTS] = "30s"
-    """The interval at which a node is checked again even if nothing has changed, for example 30s."""
+    """The interval at which a node is checked again even if nothing has changed."""
 
 
 class ReservationSettings(Wire, frozen=True, kw_only=True):
     """How long capacity is held for a pod that is not bound yet."""
 
     ttl: Annotated[Duration, RESTARTS] = "120s"
-    """The time after which a hold or a booking expires if its pod is not bound, for example 120s."""
+    """The time after which a hold or a booking expires if its pod is not bound."""
 
 
 class ReservationObjectSettings(Wire, frozen=True, kw_only=True):
     """The objects of kind Reservation: what a namespace may hold with them, and mirrors of placements."""
 
-    max_per_namespace: Annotated[int, Meta(ge=0, le=100_000), INT32] = 100
+    max_per_namespace: Annotated[int, Meta(ge=0, le=100_000), INT32, example(100)] = 100
     """The largest number of Reservations without a bound pod in one namespace. 0 is no limit."""
-    max_cards_per_namespace: Annotated[int, Meta(ge=0, le=100_000), INT32] = 32
-    """The largest number of cards that the Reservations without a bound pod of one namespace hold. 0: any."""
+    max_cards_per_namespace: Annotated[int, Meta(ge=0, le=100_000), INT32, example(32)] = 32
+    """The largest number of cards that Reservations without a bound pod hold per namespace. 0: no limit."""
     max_ttl: Annotated[Duration, Meta(description=_MAX_TTL)] = field(name="maxTTL", default="24h")
     default_ttl: Annotated[Duration, Meta(description=_DEFAULT_TTL)] = field(name="defaultTTL", default="1h")
     mirror: Literal["Off", "On"] = "Off"
-    """Whether each placed pod without a Reservation gets one that shows what it holds, and holds nothing."""
+    """On: each placed pod without a Reservation gets one that shows what it holds. Off: none does."""
     mirror_keep: Duration = "10m"
-    """How long such a Reservation is kept as Released after its pod has ended, for example 10m."""
+    """How long such a Reservation is kept as Released after its pod has ended."""
 
 
 class SharingSettings(Wire, frozen=True, kw_only=True):
     """How cards are shared by percent."""
 
-    min_percent: Annotated[int, Meta(ge=1, le=100), INT32, RESTARTS] = smallest_share.DEFAULT
+    min_percent: Annotated[int, Meta(ge=1, le=100), INT32, RESTARTS, example(5)] = smallest_share.DEFAULT
     """The smallest share of a card that a pod or Reservation may request, for pools that set none."""
 
 
@@ -112,7 +114,7 @@ class FallbackSettings(Wire, frozen=True, kw_only=True):
     direction: Literal["nearest", "down", "up", "off"] = "nearest"
     """Profiles to try: nearest (smaller, then larger), down (only smaller), up (only larger), off (none)."""
     min_memory: MemorySize | None = None
-    """The smallest memory of a replacement profile, for example 10Gi. No limit if unset."""
+    """The smallest memory of a replacement profile. No limit if unset."""
     prefer_available: Annotated[bool, schema(x_restarts=True, default=False)] = False
     """Whether to prefer a profile of which one node has enough free devices now."""
     when_nothing_fits: Literal["Admit", "Deny"] = "Admit"
@@ -122,7 +124,7 @@ class FallbackSettings(Wire, frozen=True, kw_only=True):
 class PodAllocationSettings(Wire, frozen=True, kw_only=True):
     """How many PodAllocations a namespace may have."""
 
-    max_per_namespace: Annotated[int, Meta(ge=1, le=100_000), INT32] = 3000
+    max_per_namespace: Annotated[int, Meta(ge=1, le=100_000), INT32, example(3000)] = 3000
     """The oldest ones up to this number are applied; newer ones fail with the reason TooManyAllocations."""
 
 
@@ -136,7 +138,7 @@ class MaintenanceSettings(Wire, frozen=True, kw_only=True):
 class CapacityLowAlert(Wire, frozen=True, kw_only=True):
     """When the alert GPUPoolCapacityLow fires."""
 
-    percent: Annotated[int, Meta(ge=0, le=100), INT32] = 10
+    percent: Annotated[int, Meta(ge=0, le=100), INT32, example(10)] = 10
     """The threshold: the percentage of a pool's total capacity that must be available."""
     for_: Annotated[
         Duration, Meta(description="How long capacity must stay below the threshold before the alert fires.")
@@ -164,9 +166,9 @@ class GuardSettings(Wire, frozen=True, kw_only=True):
     """Containers without cards that set NVIDIA_VISIBLE_DEVICES or CUDA_VISIBLE_DEVICES."""
 
     mode: Literal["Off", "Warn", "Void", "Deny"] = "Warn"
-    """Warn admits with a warning, Void hides the cards, Deny refuses. Applied with the chart; quote "Off"."""
+    """Off, Warn (admits, with a warning), Void (hides the cards) or Deny. Set by the chart; quote "Off"."""
     images: Literal["Auto", "Always", "Never"] = "Auto"
-    """In mode Void: whether void is added for images. Auto: if a node's default runtime is NVIDIA's."""
+    """In mode Void, whether void is added for images: Always, Never, or Auto (NVIDIA's default runtime)."""
 
 
 class MonitoringSettings(Wire, frozen=True, kw_only=True):
@@ -219,7 +221,7 @@ class Configuration(Wire, frozen=True, kw_only=True):
     monitoring: MonitoringSettings = MonitoringSettings()
     """Objects for the Prometheus operator."""
     log_level: Literal["Debug", "Info", "Warning", "Error"] = "Info"
-    """The lowest level of log lines that the processes write."""
+    """The lowest level of log lines that the processes write: Debug, Info, Warning or Error."""
     https: HttpsSettings = HttpsSettings()
     """The serving certificate of the webhook."""
 

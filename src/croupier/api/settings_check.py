@@ -75,7 +75,7 @@ def _problems_in(error: "ValidationError") -> Iterator[Problem]:
         case "enum":
             yield Problem(path, f"{_quoted(value)} is not one of {', '.join(allowed)}")
         case "pattern":
-            example = node.get("x-example")
+            example = schema.example(node)
             format_ = f"must have a format such as {example}" if example else "has an invalid format"
             yield Problem(path, f"{_quoted(value)} {format_}")
         case "type":

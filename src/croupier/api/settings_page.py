@@ -60,11 +60,11 @@ def _default(node: schema.Schema) -> str:
 def _allowed(node: schema.Schema) -> str:
     if "enum" in node:
         return ", ".join(node["enum"])
-    if "x-example" in node:
-        return f"such as {node['x-example']}"
     if "maximum" in node:
         return f"{node['minimum']} to {node['maximum']}"
-    return {"boolean": "true, false", "object": "a label selector"}.get(node["type"], "text")
+    if node["type"] == "string":
+        return f"such as {schema.example(node)}"
+    return {"boolean": "true, false", "object": "a label selector"}[node["type"]]
 
 
 def _takes_effect(node: schema.Schema) -> str:

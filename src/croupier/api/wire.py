@@ -1,7 +1,8 @@
 """The base class of wire types, and helpers to declare what the API server validates.
 
 Everything about a field is declared in one place: its type, its bounds (`Meta`), its CEL rules (`rule`,
-`checked`), and, as the string below it, the sentence that `kubectl explain` shows. The CRDs are generated.
+`cel_rules`), an `example`, and, as the string below it, the sentence that `kubectl explain` shows. The CRDs
+are generated.
 """
 
 from collections.abc import Mapping
@@ -30,8 +31,8 @@ class Wire(Struct, frozen=True, kw_only=True, rename=json_name, omit_defaults=Tr
 def rule(expression: str, message: str, *, message_expression: str = "") -> Rule:
     """Refuse objects for which the CEL expression is false.
 
-    `message` is the error. `says` is a CEL expression that builds a more specific one, with `message` as its
-    fallback.
+    `message` is the error. `message_expression` is a CEL expression that builds a more specific one, with
+    `message` as its fallback.
     """
     return {"rule": expression, "message": message} | (
         {"messageExpression": message_expression} if message_expression else {}
@@ -39,7 +40,7 @@ def rule(expression: str, message: str, *, message_expression: str = "") -> Rule
 
 
 def cel_rules(*rules: Rule) -> Meta:
-    """Rules on one field: `Annotated[str, checked(rule(...))]`."""
+    """Rules on one field: `Annotated[str, cel_rules(rule(...))]`."""
     return Meta(extra_json_schema={"x-kubernetes-validations": list(rules)})
 
 
@@ -56,6 +57,11 @@ def immutable(what: str) -> Meta:
 def schema(**keywords: Any) -> Meta:
     """Schema keywords that msgspec does not know, such as `x_kubernetes_map_type`."""
     return Meta(extra_json_schema={name.replace("_", "-"): value for name, value in keywords.items()})
+
+
+def example(value: Any) -> Meta:
+    """A valid value of the field. Its description ends with it, and errors name it."""
+    return schema(x_example=value)
 
 
 def cel_map(rows: Mapping[Key, str]) -> str:

@@ -4,17 +4,17 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from croupier.api.wire import Wire
+from croupier.api.wire import Wire, example
 from croupier.core.model.withheld import Withheld, WithheldState
 
 
 class WithheldCard(Wire, frozen=True, kw_only=True):
     """Why the card takes no new pods. Pods that hold a part of it keep it."""
 
-    state: WithheldState
+    state: Annotated[WithheldState, example("Drained")]
     """Drained or Retired by a person, Changing (by the agent of its node or its pool), or Unhealthy."""
-    reason: Annotated[str, Meta(max_length=256)] = ""
-    """The reason, for example the text that a person gave: the fan is loud."""
+    reason: Annotated[str, Meta(max_length=256), example("the fan is loud")] = ""
+    """The reason, such as the text that a person gave."""
 
 
 def encode(value: Withheld | None) -> WithheldCard | None:

@@ -31,6 +31,7 @@ from croupier.cli import (
     reservations,
     scheduler_config,
     settings,
+    terminal,
     ui,
     uninstall,
     usage,
@@ -104,6 +105,10 @@ LAB_ERRORS = _add_lab_verbs()
 
 
 def main() -> None:
+    if terminal.forbids_styles():
+        from typer import rich_utils
+
+        rich_utils.COLOR_SYSTEM = None  # the help and usage errors, which typer prints by itself
     try:
         app()
     except KeyboardInterrupt:

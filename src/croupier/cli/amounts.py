@@ -73,13 +73,26 @@ def usage(numbers: "ResourceAmounts") -> str:
     return f"{tables.bar(used, total)} {percent}"
 
 
-def matrix(nodes: Sequence[tuple[str, "NodeAmounts"]], resources: Sequence[str]) -> list[str]:
-    """One line per node, one column per resource, three numbers per cell; `-` if the node has none."""
-    columns = [
-        ["NODE", *(name for name, _ in nodes)],
-        *([name, *_column(name, [account.get(name) for _, account in nodes])] for name in resources),
-    ]
-    return tables.aligned(list(zip(*columns, strict=True)))
+def matrix(
+    nodes: Sequence[tuple[str, "NodeAmounts"]], resources: Sequence[str], width: int | None = None
+) -> list[str]:
+    """One line per node, one column per resource, three numbers per cell; `-` if the node has none.
+
+    Columns beyond `width` follow in another table below, with the nodes again.
+    """
+    first = ["NODE", *(name for name, _ in nodes)]
+    columns = [[name, *_column(name, [account.get(name) for _, account in nodes])] for name in resources]
+    blocks: list[list[list[str]]] = [[first]]
+    for column in columns:
+        if len(blocks[-1]) > 1 and width is not None and _width([*blocks[-1], column]) > width:
+            blocks.append([first])
+        blocks[-1].append(column)
+    lines = [line for block in blocks for line in ("", *tables.aligned(list(zip(*block, strict=True))))]
+    return lines[1:]
+
+
+def _width(columns: Sequence[Sequence[str]]) -> int:
+    return sum(max(map(len, column)) for column in columns) + len(tables.GAP) * (len(columns) - 1)
 
 
 def _column(resource: str, numbers: Sequence["ResourceAmounts | None"]) -> list[str]:

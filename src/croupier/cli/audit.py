@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from croupier.core.claims.audit import LedgerRepair
 
 HEADERS = ("node", "class", "card", "holder", "finding", "repair")
+OPTIONAL = ("card", "holder", "repair")
 
 IN_MEMORY = (
     "There is no NodeReservation: the extender keeps the ledger in memory, and audits and repairs it itself."
@@ -57,6 +58,7 @@ def audit(
 def _listing(result: "Inspection") -> listing.Listing:
     return listing.Listing(
         headers=HEADERS,
+        optional=OPTIONAL,
         rows=[row(checked) for checked in result.checked],
         names=[f"node/{node}" for node in dict.fromkeys(checked.node for checked in result.checked)],
         data=as_data(result),

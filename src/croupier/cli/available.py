@@ -182,7 +182,7 @@ def lines(
     else:
         table = [
             "Allocatable / allocated / available of each node:",
-            *amounts.matrix(nodes, names),
+            *amounts.matrix(nodes, names, terminal.width()),
             "",
             f"{_total_label(index)}:",
             *_resource_rows(names, {name: index.total(name) for name in names}),
@@ -327,7 +327,7 @@ def _show_progress() -> "Iterator[Callable[[int], None]]":
     import sys
     import time
 
-    interactive = sys.stderr.isatty()
+    interactive = sys.stderr.isatty() and not terminal.forbids_styles()
     read, printed, next_at = 0, False, time.monotonic() + PROGRESS_AFTER
 
     def progress(more: int) -> None:

@@ -34,7 +34,8 @@ HEADERS = (
     "strangers",
     "age",
 )
-WIDE = ("age",)
+WIDE = ("phase", "enforced by", "idle", "strangers", "age")
+OPTIONAL = ("product", "partitions", "index", "node", "pool", "used")
 MAX_FAULT_LENGTH = 60
 """Characters of a fault message or a reason in the table; `croupier cards NAME` prints all of it."""
 
@@ -146,6 +147,8 @@ def _listing(rows: "list[CardRow]", empty: str) -> listing.Listing:
     return listing.Listing(
         headers=HEADERS,
         wide=WIDE,
+        optional=OPTIONAL,
+        text="health",
         rows=[_cells(row, now) for row in rows],
         names=[f"gpudevice.gpu.deckhouse.io/{row.device.metadata.name}" for row in rows],
         data=[card_data.as_data(row) for row in rows],

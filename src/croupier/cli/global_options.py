@@ -9,7 +9,7 @@ from typing import Annotated, Any, Protocol
 import typer
 from typer.core import TyperGroup
 
-from croupier.cli import cluster, version
+from croupier.cli import cluster, terminal, version
 
 
 class CommandParams(Protocol):
@@ -36,6 +36,8 @@ def root(
     ] = False,
 ) -> None:
     """Croupier allocates GPU cards and CPU limits to pods from one ledger."""
+    if terminal.forbids_styles():
+        running.color = False  # typer then removes all escape sequences from what the verbs print
     given = {"kubeconfig": kubeconfig, "context": context, "namespace": namespace}
     values = {name: value for name, value in given.items() if value is not None}
     running.default_map = defaults(running.command, values)

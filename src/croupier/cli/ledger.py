@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from croupier.capacity.snapshot import ClusterSnapshot
 
 HEADERS = ("node", "cards", "percent", "slots", "slices", "holders", "held", "withheld", "findings")
+OPTIONAL = ("held", "slices", "findings", "slots", "holders")
 
 
 def ledger(
@@ -56,6 +57,7 @@ def _listing(seen: "ClusterSnapshot", nodes: list[str]) -> listing.Listing:
 
     return listing.Listing(
         headers=HEADERS,
+        optional=OPTIONAL,
         rows=[row(seen, name) for name in nodes],
         names=[f"nodereservation.mps.nvidia.com/{name}" for name in nodes],
         data=[ledger_data.node_summary(seen, name) for name in nodes],

@@ -27,6 +27,10 @@ class Listing:
     """The sentence of a table without rows."""
     wide: Collection[str] = ()
     """Headers that only `wide` shows."""
+    optional: Sequence[str] = ()
+    """Headers that a narrow terminal leaves out, the least important first."""
+    text: str = ""
+    """The header of free text at the end of the table, which a narrow terminal shortens."""
 
 
 def check(output: str) -> None:
@@ -44,7 +48,7 @@ def echo(output: str, listing: Listing) -> None:
         for name in listing.names:
             typer.echo(name)
     elif listing.rows:
-        _echo_table(listing, () if output == "wide" else listing.wide)
+        _echo_table(listing, *(((), None) if output == "wide" else (listing.wide, terminal.width())))
     else:
         typer.echo(listing.empty)
 
@@ -53,7 +57,12 @@ def echo_data(output: str, data: Any) -> None:
     typer.echo(rendering.json(data) if output == "json" else rendering.yaml(data), nl=output == "json")
 
 
-def _echo_table(listing: Listing, hidden: Collection[str]) -> None:
+def _echo_table(listing: Listing, hidden: Collection[str], width: int | None) -> None:
     shown = [index for index, header in enumerate(listing.headers) if header not in hidden]
-    rows = ([row[index] for index in shown] for row in listing.rows)
-    tables.echo([listing.headers[index] for index in shown], rows)
+    table: tables.Table = [[row[index] for index in shown] for row in (listing.headers, *listing.rows)]
+    fitting = table
+    if width is not None:
+        fitting = tables.fit(table, width, optional=listing.optional, text=listing.text)
+    tables.echo(fitting[0], fitting[1:])
+    if left_out := [header.upper() for header in table[0] if header not in fitting[0]]:
+        typer.echo(f"Not shown at {width} columns: {', '.join(left_out)}. Use -o wide.", err=True)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from croupier.kube.client.api_client import Client
 
 HEADERS = ("pool", "mode", "unit", "cards", "nodes", "total", "used", "booked", "free", "full", "state")
+OPTIONAL = ("full", "unit", "booked", "nodes", "cards", "mode")
 SHOWN = 20
 """Cards and candidates listed by `show` without --all."""
 
@@ -45,6 +46,8 @@ def pools(
     listed.sort(key=lambda pool: pool.metadata.name)
     pools_listing = listing.Listing(
         headers=HEADERS,
+        optional=OPTIONAL,
+        text="state",
         rows=[_cells(pool) for pool in listed],
         names=[f"gpupool.gpu.deckhouse.io/{pool.metadata.name}" for pool in listed],
         data=[pool_data.as_data(pool) for pool in listed],

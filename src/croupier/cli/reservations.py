@@ -26,6 +26,7 @@ HEADERS = (
     "message",
 )
 WIDE = ("owner", "priority")
+OPTIONAL = ("age", "reservation", "message", "cards", "share")
 
 
 def reservations(
@@ -63,6 +64,8 @@ def reservations(
     found = listing.Listing(
         headers=HEADERS,
         wide=WIDE,
+        optional=OPTIONAL,
+        text="message",
         rows=[_cells(row, now) for row in matching],
         names=[_name(row) for row in matching],
         data=matching,

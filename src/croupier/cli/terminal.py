@@ -1,5 +1,7 @@
 """Options, questions and usage errors that the verbs share."""
 
+import os
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Annotated, NoReturn
@@ -14,6 +16,16 @@ DEFAULT_NAMESPACE = "d8-gpu-operator"
 
 Output = Annotated[str, typer.Option("--output", "-o", metavar="text|json", help="Output format.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+
+
+def width() -> int | None:
+    """The columns of the terminal on stdout; None if it is no terminal."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def forbids_styles() -> bool:
+    """Whether the output must have no escape sequences (https://no-color.org)."""
+    return bool(os.environ.get("NO_COLOR"))
 
 
 def check_output(output: str, allowed: Sequence[str] = ("text", "json")) -> None:

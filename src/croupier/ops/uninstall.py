@@ -18,7 +18,6 @@ from croupier.api.gpu.pool import POOL_FINALIZER
 from croupier.api.meta import PART_OF_SELECTOR
 from croupier.api.mps.reservation import RELEASE_FINALIZER
 from croupier.capacity import exclusion
-from croupier.controllers.pools import node_controller as pool_nodes
 from croupier.controllers.pools import writer as pool_writing
 from croupier.core.installation import uninstall_plan
 from croupier.core.installation.uninstall_plan import NodeRemnants, Remnant
@@ -26,7 +25,7 @@ from croupier.core.nodes.bootstrap import SERVICE
 from croupier.core.nodes.node_conditions import MIG_APPLIED
 from croupier.core.nodes.node_conditions import SERVED as SERVED_CONDITION
 from croupier.core.pools.assignment import ASSIGNMENT
-from croupier.core.pools.hints import NODE_LABEL
+from croupier.core.pools.hints import NODE_LABEL, TAINTS
 from croupier.kube.client import concurrency
 from croupier.kube.client.api_client import DeleteOptions, PatchType
 from croupier.kube.client.errors import Conflict, KubeError, NotFound
@@ -139,7 +138,7 @@ def _is_ours(resource: str) -> bool:
 
 
 def _taints(meta: Raw) -> set[str]:
-    written = (meta.get("annotations") or {}).get(pool_nodes.TAINTS, "")
+    written = (meta.get("annotations") or {}).get(TAINTS, "")
     return set(written.split(",")) if written else set()
 
 
@@ -359,7 +358,7 @@ async def _unlabel(cluster: Installation, node: Raw) -> None:
     patch: Raw = {"metadata": {"resourceVersion": meta["resourceVersion"], "labels": labels}}
     if ours:
         taints = node["spec"].get("taints") or []
-        patch["metadata"]["annotations"] = {pool_nodes.TAINTS: None}
+        patch["metadata"]["annotations"] = {TAINTS: None}
         patch["spec"] = {"taints": [taint for taint in taints if _taint_text(taint) not in ours]}
     await cluster.api.patch(kinds.NODES.raw, meta["name"], patch)
 

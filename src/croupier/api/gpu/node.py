@@ -7,7 +7,7 @@ from msgspec import Meta
 
 from croupier.api.gpu.device import Count, InventoryID, Text
 from croupier.api.meta import Conditions, ObjectMeta, ObservedGeneration
-from croupier.api.wire import ATOMIC_MAP, Wire
+from croupier.api.wire import ATOMIC_MAP, Wire, example
 from croupier.core.cards.lifecycle import CardState
 from croupier.core.nodes.bootstrap import BootstrapPhase
 from croupier.core.pools.assignment import PendingReason
@@ -24,14 +24,14 @@ class InventoryDevice(Wire, frozen=True, kw_only=True):
 
     inventory_id: InventoryID
     """The inventoryID of the card, which is also the name of its GPUDevice."""
-    index: Count | None = None
+    index: Annotated[Count, example(0)] | None = None
     """The index of the card on the node, as numbered by the driver."""
-    product: Text = ""
+    product: Annotated[Text, example("NVIDIA H100 80GB HBM3")] = ""
     """The model name of the card."""
-    memory_mib: Count | None = None
+    memory_mib: Annotated[Count, example(81559)] | None = None
     """The memory of the card in MiB."""
-    state: CardState | None = None
-    """The state of the card's GPUDevice."""
+    state: Annotated[CardState, example("Assigned")] | None = None
+    """The state of the card's GPUDevice: Unassigned, Assigned, Reserved or Faulted."""
 
 
 class NodeHardware(Wire, frozen=True, kw_only=True):
@@ -46,9 +46,9 @@ class NodeHardware(Wire, frozen=True, kw_only=True):
 class Driver(Wire, frozen=True, kw_only=True):
     """The NVIDIA driver of the node."""
 
-    version: Text = ""
+    version: Annotated[Text, example("570.86.15")] = ""
     """The version of the driver."""
-    cuda_version: Text = ""
+    cuda_version: Annotated[Text, example("12.8")] = ""
     """The newest CUDA version that the driver supports."""
     toolkit_installed: bool = False
     """Whether the container toolkit is installed, so that containers can use the cards."""
@@ -61,26 +61,30 @@ class Monitoring(Wire, frozen=True, kw_only=True):
     """Whether the DCGM exporter responds."""
     last_heartbeat: datetime | None = None
     """The time of the last heartbeat."""
-    consecutive_heartbeats: Count = 0
+    consecutive_heartbeats: Annotated[Count, example(12)] = 0
     """The number of consecutive good heartbeats. A node becomes ready after three."""
 
 
 class BootstrapWorkload(Wire, frozen=True, kw_only=True):
     """A service pod that prepares the node."""
 
-    name: Annotated[str, Meta(min_length=1, max_length=253)]
+    name: Annotated[str, Meta(min_length=1, max_length=253), example("dcgm-exporter")]
     """The name of the workload."""
     ready: bool = False
     """Whether the workload is ready."""
-    message: Annotated[str, Meta(max_length=1024)] = ""
+    message: Annotated[str, Meta(max_length=1024), example("its image cannot be pulled")] = ""
     """A human-readable explanation of why the workload is not ready."""
 
 
 class Bootstrap(Wire, frozen=True, kw_only=True):
     """The progress of the node's preparation."""
 
-    phase: BootstrapPhase | None = None
-    """The current step of the preparation."""
+    phase: Annotated[BootstrapPhase, example("Ready")] | None = None
+    """The current step of the preparation.
+
+    Validating (driver and toolkit), GFD (waits for labels), Monitoring (waits for the DCGM exporter), Ready,
+    ValidatingFailed (driver or toolkit do not work) or Disabled (Croupier does not manage the node).
+    """
     gfd_ready: bool = False
     """Whether GPU feature discovery is ready."""
     toolkit_ready: bool = False
@@ -97,11 +101,11 @@ Cards: TypeAlias = Annotated[tuple[InventoryID, ...], Meta(max_length=64)]
 class AssignedPool(Wire, frozen=True, kw_only=True):
     """A pool that contains cards of the node."""
 
-    name: Annotated[str, Meta(min_length=1, max_length=63)]
+    name: Annotated[str, Meta(min_length=1, max_length=63), example("training")]
     """The name of the GPUPool."""
-    resource: Text = ""
+    resource: Annotated[Text, example("gpu.deckhouse.io/training")] = ""
     """The extended resource that pods request, gpu.deckhouse.io/<pool>."""
-    slots_reserved: Count = 0
+    slots_reserved: Annotated[Count, example(2)] = 0
     """The number of units of the resource that pods hold on this node."""
     since: datetime | None = None
     """The time at which the first of the node's cards joined the pool."""
@@ -112,13 +116,13 @@ class AssignedPool(Wire, frozen=True, kw_only=True):
 class PendingPool(Wire, frozen=True, kw_only=True):
     """Cards of the node that are not in a pool yet, and the reason."""
 
-    pool: Annotated[str, Meta(max_length=63)] = ""
+    pool: Annotated[str, Meta(max_length=63), example("training")] = ""
     """The pool that the cards would join. Unset if no pool matches."""
     auto_approved: bool = False
     """Whether the cards join without the assignment annotation."""
-    reason: PendingReason
+    reason: Annotated[PendingReason, example("AwaitingApproval")]
     """Why the cards have not joined: AwaitingApproval, NoPoolMatched, OutOfSelector or Declined."""
-    annotation_hint: Text = ""
+    annotation_hint: Annotated[Text, example("gpu.deckhouse.io/assignment=training")] = ""
     """The annotation to set on the GPUDevice so that it joins the pool."""
     inventory_ids: Cards = ()
     """The cards that wait for this reason, by inventoryID."""

@@ -18,7 +18,7 @@ from croupier.api.meta import (
     ObjectMeta,
     ObservedGeneration,
 )
-from croupier.api.wire import ATOMIC_MAP, INT32, Rule, Wire, cel_map, cel_rules, matches, rule
+from croupier.api.wire import ATOMIC_MAP, INT32, Rule, Wire, cel_map, cel_rules, example, matches, rule
 from croupier.core.cards.lifecycle import CardState
 from croupier.core.model.enforcement import Enforcement
 from croupier.core.model.sharing import PoolMode
@@ -41,23 +41,24 @@ UNIT_OF_MODE: Final[dict[PoolMode, Unit]] = {
 }
 
 NamespaceName: TypeAlias = Annotated[
-    str, Meta(max_length=63), matches(f"^{DNS_LABEL}$", "must be the name of a namespace")
+    str, Meta(max_length=63), matches(f"^{DNS_LABEL}$", "must be the name of a namespace"), example("vision")
 ]
 ServiceAccountKey: TypeAlias = Annotated[
     str,
     Meta(max_length=317),
     matches(f"^{DNS_LABEL}/{DNS_NAME}$", "must be namespace/name of a service account, such as ml/trainer"),
+    example("ml/trainer"),
 ]
 
 
 class PoolResource(Wire, frozen=True, kw_only=True):
     """The extended resource that pods request."""
 
-    name: Text = ""
+    name: Annotated[Text, example("gpu.deckhouse.io/training")] = ""
     """The name of the resource. It must be gpu.deckhouse.io/<name of the pool>, which is the default."""
-    unit: Unit | None = None
+    unit: Annotated[Unit, example("Card")] | None = None
     """The unit of the resource: Card, MIG, TimeSlice or Percent. It follows from allocation.mode if unset."""
-    min_percent: Annotated[int, Meta(ge=1, le=100), INT32] | None = None
+    min_percent: Annotated[int, Meta(ge=1, le=100), INT32, example(10)] | None = None
     """In mode MPS: the smallest share of a card in percent. The default is the setting sharing.minPercent."""
 
 
@@ -65,15 +66,15 @@ class ProfileCount(Wire, frozen=True, kw_only=True):
     """A number of MIG devices of one profile."""
 
     profile: MIGProfile
-    """The MIG profile, for example 1g.10gb."""
-    count: Annotated[int, Meta(ge=1, le=7), INT32]
+    """The MIG profile of these MIG devices."""
+    count: Annotated[int, Meta(ge=1, le=7), INT32, example(2)]
     """The number of MIG devices of this profile on each card."""
 
 
 class TimeSlice(Wire, frozen=True, kw_only=True):
     """Options for sharing cards by time slicing."""
 
-    max_slices_per_device: Annotated[int, Meta(ge=1, le=64), INT32] = DEFAULT_SLICES
+    max_slices_per_device: Annotated[int, Meta(ge=1, le=64), INT32, example(4)] = DEFAULT_SLICES
     """The number of time slices of each card, and so the largest number of pods that share it."""
 
 
@@ -96,7 +97,7 @@ class PoolAllocation(Wire, frozen=True, kw_only=True):
         ),
     )
 
-    mode: PoolMode
+    mode: Annotated[PoolMode, example("Exclusive")]
     """The sharing mode: Exclusive (whole cards), MIG (MIG devices), TimeSlice, or MPS (percent of a card)."""
     mig_profile: MIGProfile | None = None
     """In mode MIG: partition every card into as many MIG devices of this profile as fit."""
@@ -122,11 +123,11 @@ class PoolAllocation(Wire, frozen=True, kw_only=True):
     """In mode MIG: partition every card into exactly these MIG devices."""
     time_slice: TimeSlice | None = None
     """In mode TimeSlice: options for sharing cards by time slicing."""
-    enforcement: Enforcement | None = None
+    enforcement: Annotated[Enforcement, example("MPS")] | None = None
     """In mode MPS: what limits a container to its share. MPS (the default), HAMiCore, or None (nothing)."""
-    max_devices_per_node: Annotated[int, Meta(ge=1, le=64), INT32] | None = None
+    max_devices_per_node: Annotated[int, Meta(ge=1, le=64), INT32, example(4)] | None = None
     """The largest number of cards of one node that may join the pool. No limit if unset."""
-    rollout: Literal["WholePool", "PerCard"] = "WholePool"
+    rollout: Annotated[Literal["WholePool", "PerCard"], example("PerCard")] = "WholePool"
     """How a change is rolled out: WholePool waits until the pool is idle, PerCard changes card by card."""
 
 
@@ -142,34 +143,37 @@ class DeviceAssignment(Wire, frozen=True, kw_only=True):
 class Access(Wire, frozen=True, kw_only=True):
     """Which pods may use the pool. A pod needs to match one entry. Without entries every pod may use it."""
 
-    namespaces: Annotated[tuple[NamespaceName, ...], Meta(max_length=256)] = ()
+    namespaces: Annotated[tuple[NamespaceName, ...], Meta(max_length=256), example(["vision", "speech"])] = ()
     """Admits pods in these namespaces."""
-    service_accounts: Annotated[tuple[ServiceAccountKey, ...], Meta(max_length=256)] = ()
-    """Admits pods of these service accounts, written as namespace/name, for example ml/trainer."""
-    dex_groups: Annotated[tuple[Text, ...], Meta(max_length=256)] = ()
+    service_accounts: Annotated[
+        tuple[ServiceAccountKey, ...], Meta(max_length=256), example(["ml/trainer"])
+    ] = ()
+    """Admits pods of these service accounts, written as namespace/name."""
+    dex_groups: Annotated[tuple[Text, ...], Meta(max_length=256), example(["ml-admins"])] = ()
     """Admits pods created by users of these groups. A Deployment's pods are created by a service account."""
 
 
 class PoolTaint(Wire, frozen=True, kw_only=True):
     """A taint on the nodes of the pool. Pods that use the pool tolerate it."""
 
-    key: LabelKey
+    key: Annotated[LabelKey, example("gpu.deckhouse.io/dedicated")]
     """The key of the taint."""
-    value: LabelValue = ""
+    value: Annotated[LabelValue, example("training")] = ""
     """The value of the taint."""
-    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
-    """The effect on pods that do not tolerate the taint."""
+    effect: Annotated[Literal["NoSchedule", "PreferNoSchedule", "NoExecute"], example("NoSchedule")]
+    """What happens to other pods: NoSchedule, PreferNoSchedule, or NoExecute (running ones are evicted)."""
 
 
 class PoolScheduling(Wire, frozen=True, kw_only=True):
     """How pods of the pool are placed on nodes."""
 
-    strategy: Literal["BinPack", "Spread"] | None = None
+    strategy: Annotated[Literal["BinPack", "Spread"], example("BinPack")] | None = None
     """BinPack fills nodes, Spread distributes pods. The default is the setting scheduling.defaultStrategy."""
     topology_key: Annotated[
         str,
         Meta(max_length=316),
         cel_rules(rule("self == '' || !format.qualifiedName().validate(self).hasValue()", LABEL_KEY_MESSAGE)),
+        example("topology.kubernetes.io/zone"),
     ] = ""
     """The node label that Spread distributes pods by. The default is topology.kubernetes.io/zone."""
     taints: Annotated[
@@ -194,9 +198,10 @@ class PoolIdle(Wire, frozen=True, kw_only=True):
         matches(
             "^[1-9][0-9]{0,5}[smh]$", "must be a duration of at least one second, such as 90s, 30m or 2h"
         ),
+        example("30m"),
     ]
     """How long no holder may have used a card before the action."""
-    action: IdleAction = "Notify"
+    action: Annotated[IdleAction, example("Notify")] = "Notify"
     """Notify records Events on pods and pool. Drain also keeps new pods off the card until it is used."""
 
 
@@ -245,33 +250,33 @@ class GPUPoolSpec(Wire, frozen=True, kw_only=True):
 class PoolCapacity(Wire, frozen=True, kw_only=True):
     """The capacity of the pool, counted in its unit."""
 
-    total: Count
+    total: Annotated[Count, example(8)]
     """The number of units of all cards in the pool."""
-    used: Count
+    used: Annotated[Count, example(3)]
     """The number of units that pods hold."""
-    booked: Count = 0
+    booked: Annotated[Count, example(1)] = 0
     """The number of units requested by pods that were admitted recently and are not bound yet."""
-    available: Count
+    available: Annotated[Count, example(4)]
     """The number of units left: total - used - booked, and at least zero."""
-    per_pod: Count | None = None
+    per_pod: Annotated[Count, example(4)] | None = None
     """The number of units that one pod can get at most, if all cards and candidates are available. A pod gets
     all its units on one node."""
-    unit: Unit | None = None
+    unit: Annotated[Unit, example("Card")] | None = None
     """The unit of these numbers: Card, MIG, TimeSlice or Percent."""
 
 
 class PoolNode(Wire, frozen=True, kw_only=True):
     """A node with cards of the pool."""
 
-    name: Annotated[str, Meta(min_length=1, max_length=253)]
+    name: Annotated[str, Meta(min_length=1, max_length=253), example("node-1")]
     """The name of the node."""
-    total_devices: Count
+    total_devices: Annotated[Count, example(8)]
     """The number of the node's cards that match the pool."""
-    assigned_devices: Count
+    assigned_devices: Annotated[Count, example(6)]
     """The number of the node's cards that are in the pool."""
-    health: Text = ""
+    health: Annotated[Text, example("Healthy")] = ""
     """A short description of the node's health."""
-    last_event: Annotated[str, Meta(max_length=1024)] = ""
+    last_event: Annotated[str, Meta(max_length=1024), example("assigned node-1-0000-65-00-0")] = ""
     """The last event on the node that concerns the pool."""
 
 
@@ -280,9 +285,11 @@ class PoolCandidate(Wire, frozen=True, kw_only=True):
 
     inventory_id: InventoryID
     """The inventoryID of the card."""
-    node: Text = ""
+    node: Annotated[Text, example("node-1")] = ""
     """The name of the card's node."""
-    reason: Annotated[str, Meta(max_length=1024)] = ""
+    reason: Annotated[
+        str, Meta(max_length=1024), example("an older pool has the same resource gpu.deckhouse.io/training")
+    ] = ""
     """A human-readable explanation of why the card has not joined."""
 
 
@@ -291,10 +298,10 @@ class PoolDevice(Wire, frozen=True, kw_only=True):
 
     inventory_id: InventoryID
     """The inventoryID of the card."""
-    node: Text = ""
+    node: Annotated[Text, example("node-1")] = ""
     """The name of the card's node."""
-    state: CardState | None = None
-    """The state of the card's GPUDevice."""
+    state: Annotated[CardState, example("Assigned")] | None = None
+    """The state of the card's GPUDevice: Unassigned, Assigned, Reserved or Faulted."""
 
 
 class GPUPoolStatus(Wire, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ from msgspec import Meta, field
 
 from croupier.api.gpu.device import InventoryID, Text
 from croupier.api.meta import Labels, MIGProfile
-from croupier.api.wire import Rule, Wire, cel_rules, matches, rule
+from croupier.api.wire import Rule, Wire, cel_rules, example, matches, rule
 
 PCIID: TypeAlias = Annotated[
     str,
@@ -14,6 +14,7 @@ PCIID: TypeAlias = Annotated[
     matches(
         "^[0-9a-f]{4}/[0-9a-f]{4}$", "must be vendor/device in lower-case hexadecimal, such as 10de/2331"
     ),
+    example("10de/2331"),
 ]
 IndexRange: TypeAlias = Annotated[
     str,
@@ -25,6 +26,7 @@ IndexRange: TypeAlias = Annotated[
             "must be a card index or a rising range of indexes, such as 3 or 0-1",
         )
     ),
+    example("0-3"),
 ]
 
 
@@ -33,15 +35,15 @@ class DeviceFilter(Wire, frozen=True, kw_only=True):
 
     inventory_ids: Annotated[tuple[InventoryID, ...], Meta(max_length=256)] = ()
     """Matches cards with one of these inventoryIDs."""
-    pci_ids: Annotated[tuple[PCIID, ...], Meta(max_length=64)] = ()
-    """Matches cards with one of these PCI vendor/device IDs, for example 10de/2331."""
-    indexes: Annotated[tuple[IndexRange, ...], Meta(max_length=64)] = ()
+    pci_ids: Annotated[tuple[PCIID, ...], Meta(max_length=64), example(["10de/2331"])] = ()
+    """Matches cards with one of these PCI vendor/device IDs."""
+    indexes: Annotated[tuple[IndexRange, ...], Meta(max_length=64), example(["0-3", "5"])] = ()
     """Matches cards by their index on the node: a number such as 3, or a range such as 0-1."""
-    labels: Labels = field(default_factory=dict)
+    labels: Annotated[Labels, example({"gpu.deckhouse.io/node": "node-1"})] = field(default_factory=dict)
     """Matches cards whose GPUDevice has all of these labels."""
-    products: Annotated[tuple[Text, ...], Meta(max_length=64)] = ()
+    products: Annotated[tuple[Text, ...], Meta(max_length=64), example(["NVIDIA H100 80GB HBM3"])] = ()
     """Matches cards with one of these model names."""
-    mig_profiles: Annotated[tuple[MIGProfile, ...], Meta(max_length=64)] = ()
+    mig_profiles: Annotated[tuple[MIGProfile, ...], Meta(max_length=64), example(["1g.10gb", "2g.20gb"])] = ()
     """Matches cards that support all of these MIG profiles."""
     mig_capable: bool | None = None
     """Matches only cards that support MIG if true, and only cards that do not support it if false."""

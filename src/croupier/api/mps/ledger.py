@@ -22,7 +22,18 @@ from croupier.api.meta import (
     ObservedGeneration,
 )
 from croupier.api.mps.reservation import CardID, Percent
-from croupier.api.wire import ATOMIC_MAP, INT32, INT64, Rule, Wire, cel_rules, cel_string, rule, schema
+from croupier.api.wire import (
+    ATOMIC_MAP,
+    INT32,
+    INT64,
+    Rule,
+    Wire,
+    cel_rules,
+    cel_string,
+    example,
+    rule,
+    schema,
+)
 from croupier.api.withheld import WithheldCard
 from croupier.core.ledger.finding import FindingKind
 from croupier.core.model.card import CardMode
@@ -42,15 +53,17 @@ _TIME_PATTERN: Final = (
 class SlotEntry(Wire, frozen=True, kw_only=True):
     """One MIG device of a card, and its holder."""
 
-    id: Annotated[str, Meta(min_length=1, max_length=63)]
+    id: Annotated[str, Meta(min_length=1, max_length=63), example("1g.10gb-0")]
     """The name of the slot, which is unique on its card."""
-    profile: Annotated[str, Meta(max_length=32)]
-    """The MIG profile, for example 1g.10gb."""
-    start: Annotated[int, Meta(ge=0, le=7), INT32]
+    profile: Annotated[str, Meta(max_length=32), example("1g.10gb")]
+    """The MIG profile of the slot."""
+    start: Annotated[int, Meta(ge=0, le=7), INT32, example(0)]
     """The first memory slice that the slot occupies."""
-    size: Annotated[int, Meta(ge=1, le=8), INT32]
+    size: Annotated[int, Meta(ge=1, le=8), INT32, example(1)]
     """The number of memory slices that the slot occupies."""
-    holder: Annotated[str, Meta(max_length=354)] = ""
+    holder: Annotated[
+        str, Meta(max_length=354), example("ml/trainer-0/3f1c2a9e-5a55-4c38-9d0c-2f6d8f1f0a11")
+    ] = ""
     """The pod that holds the slot, as namespace/pod/uid. The slot is free if unset."""
 
 
@@ -111,31 +124,32 @@ class CardEntry(Wire, frozen=True, kw_only=True):
 
     id: CardID
     """The inventoryID of the card. It stays the same when the driver's index or the UUID changes."""
-    index: Annotated[int, Meta(ge=0, le=255), INT32]
+    index: Annotated[int, Meta(ge=0, le=255), INT32, example(0)]
     """The index of the card on its node, as numbered by the driver."""
-    mode: CardMode
+    mode: Annotated[CardMode, example("Percent")]
     """How the card is shared: Percent, Exclusive, MIG or TimeSlice."""
-    epoch: Annotated[int, Meta(ge=0), INT64]
+    epoch: Annotated[int, Meta(ge=0), INT64, example(3)]
     """A counter that grows with every change of mode or health, so that outdated decisions are detected."""
     healthy: bool = True
     """Whether new holders may be added. Existing holders keep their shares."""
     withheld: Annotated[WithheldCard, ATOMIC_MAP] | None = None
     """Why no new holders may be added. Unset if the card is healthy."""
-    pool: Annotated[str, Meta(max_length=63)] = ""
+    pool: Annotated[str, Meta(max_length=63), example("training")] = ""
     """The GPUPool that the card belongs to. Unset if it belongs to none."""
-    capacity_percent: Percent | None = None
+    capacity_percent: Annotated[Percent, example(100)] | None = None
     """The capacity of the card in percent. Set only in mode Percent."""
-    min_percent: Percent | None = None
+    min_percent: Annotated[Percent, example(10)] | None = None
     """The smallest share of a new holder in percent. Unset if it is 1. Existing holders keep their shares."""
     slots: _Slots | None = None
     """The MIG devices of the card and their holders. Set only in mode MIG."""
-    slices: Annotated[int, Meta(ge=1, le=64), INT32] | None = None
+    slices: Annotated[int, Meta(ge=1, le=64), INT32, example(8)] | None = None
     """The capacity of the card in time slices. Set only in mode TimeSlice."""
     holders: Annotated[
         dict[str, Percent],
         Meta(max_length=64),
         ATOMIC_MAP,
         cel_rules(rule(f"self.all(k, k.matches({cel_string(_HOLDER_PATTERN)}))", _HOLDER_MESSAGE)),
+        example({"ml/trainer-0/3f1c2a9e-5a55-4c38-9d0c-2f6d8f1f0a11": 50}),
     ] = field(default_factory=dict)
     """The holders: namespace/pod/uid to percent, or to the number of time slices in mode TimeSlice."""
 
@@ -143,22 +157,24 @@ class CardEntry(Wire, frozen=True, kw_only=True):
 class FreeCapacity(Wire, frozen=True, kw_only=True):
     """The free capacity of the healthy cards, by mode."""
 
-    percent: Count | None = None
+    percent: Annotated[Count, example(120)] | None = None
     """The sum of the free percent of cards in mode Percent. Unset if there are no such cards."""
-    cards: Count | None = None
+    cards: Annotated[Count, example(2)] | None = None
     """The number of cards without holders in modes Percent and Exclusive."""
-    slots: Annotated[dict[str, Count], Meta(max_length=64)] = field(default_factory=dict)
+    slots: Annotated[dict[str, Count], Meta(max_length=64), example({"1g.10gb": 3})] = field(
+        default_factory=dict
+    )
     """The number of free slots by MIG profile."""
-    slices: Count | None = None
+    slices: Annotated[Count, example(4)] | None = None
     """The number of free time slices. Unset if no card is in mode TimeSlice."""
 
 
 class CapacitySummary(Wire, frozen=True, kw_only=True):
     """What the cards and holders of the spec amount to. It is for people; no decision is based on it."""
 
-    cards: Count
+    cards: Annotated[Count, example(8)]
     """The number of cards of the node, without retired ones."""
-    holders: Count
+    holders: Annotated[Count, example(3)]
     """The number of pods and Reservations that hold shares of the cards."""
     free: FreeCapacity = FreeCapacity()
     """The free capacity of the healthy cards, by mode."""
@@ -214,10 +230,14 @@ class NodeReservationSpec(Wire, frozen=True, kw_only=True):
                 "a value of held must be an expiry time such as 2030-01-31T12:00:00Z, or never",
             )
         ),
+        example({"ml/trainer-0/3f1c2a9e-5a55-4c38-9d0c-2f6d8f1f0a11": "2030-01-31T12:00:00Z"}),
     ] = field(default_factory=dict)
     """The expiry of each holder whose pod is not bound yet: a time, or never. All other holders are bound."""
     reservations: Annotated[
-        dict[str, Annotated[str, Meta(min_length=1, max_length=253)]], Meta(max_length=512), ATOMIC_MAP
+        dict[str, Annotated[str, Meta(min_length=1, max_length=253)]],
+        Meta(max_length=512),
+        ATOMIC_MAP,
+        example({"default/my-pod": "example-reservation"}),
     ] = field(default_factory=dict)
     """The holders that hold through a Reservation: holder to the name of the Reservation in its namespace."""
     summary: Annotated[CapacitySummary, ATOMIC_MAP] | None = None
@@ -231,13 +251,15 @@ IDENTITY_FIELDS: Final = {CardEntry: ("id",), SlotEntry: ("id",)}
 class FindingEntry(Wire, frozen=True, kw_only=True):
     """A difference between the ledger, the pods and the node that the audit found."""
 
-    kind: FindingKind = field(name="class")
+    kind: Annotated[FindingKind, example("Leak")] = field(name="class")
     """The class of the difference: Leak, Ghost, Overlap, WrongCard, Drift or Stranger."""
-    message: Annotated[str, Meta(max_length=1024)]
+    message: Annotated[str, Meta(max_length=1024), example("ml/trainer-0 ended and still holds 50 percent")]
     """A human-readable description of the difference."""
-    card: Annotated[str, Meta(max_length=253)] = ""
+    card: Annotated[str, Meta(max_length=253), example("node-1-0000-65-00-0")] = ""
     """The inventoryID of the affected card."""
-    holder: Annotated[str, Meta(max_length=354)] = ""
+    holder: Annotated[
+        str, Meta(max_length=354), example("ml/trainer-0/3f1c2a9e-5a55-4c38-9d0c-2f6d8f1f0a11")
+    ] = ""
     """The affected holder as namespace/pod/uid."""
     since: datetime | None = None
     """The time at which the difference was first found."""

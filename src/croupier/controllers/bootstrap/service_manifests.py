@@ -12,11 +12,18 @@ from typing import Any, Final
 from croupier.api.gpu import GPUNodeInventory
 from croupier.api.kinds import GPU_NODE_INVENTORIES
 from croupier.controllers.shared import apply
-from croupier.core.nodes.bootstrap import COMMANDS, DCGM, ENVIRONMENT, FEATURES_DIR, GFD, SERVICE, ServiceKind
+from croupier.core.nodes.bootstrap import (
+    COMMANDS,
+    DCGM,
+    ENVIRONMENT,
+    FEATURES_DIR,
+    GFD,
+    IMAGE,
+    SERVICE,
+    ServiceKind,
+)
 from croupier.kube.client.resource import Raw
 
-IMAGE: Final = "gpu.deckhouse.io/image"
-"""The annotation with the image of the pod."""
 METRICS_PORT: Final = 9400
 _MAX_NAME: Final = 253
 

@@ -14,10 +14,10 @@ from croupier.api.core_v1 import Pod
 from croupier.api.gpu import GPUNodeInventory
 from croupier.api.kinds import PODS
 from croupier.controllers.bootstrap import service_manifests as bootstrap_pods
-from croupier.controllers.bootstrap.service_manifests import IMAGE, ServiceImages
+from croupier.controllers.bootstrap.service_manifests import ServiceImages
 from croupier.core.model.namespaces import DEFAULT_NAMESPACE
 from croupier.core.nodes import bootstrap
-from croupier.core.nodes.bootstrap import SERVICE, TRUSTED_NAMESPACES, ServiceKind, ServicePod
+from croupier.core.nodes.bootstrap import IMAGE, SERVICE, TRUSTED_NAMESPACES, ServiceKind, ServicePod
 from croupier.kube.cache.store import Store, StoreIndex
 from croupier.kube.client.api_client import Client, DeleteOptions
 from croupier.kube.client.errors import AlreadyExists, NotFound

@@ -37,7 +37,9 @@ def _declined(decision: CardDecision) -> DeclinedPool | None:
     if declined is None:
         return None
     return DeclinedPool(
-        name=declined.pool, reason=declined.reason, message=declined.message[:MAX_DECLINED_MESSAGE]
+        name=declined.pool,
+        reason="OutOfSelector" if declined.reason == "OutOfSelector" else "Declined",
+        message=declined.message[:MAX_DECLINED_MESSAGE],
     )
 
 

@@ -19,7 +19,7 @@ from croupier.capacity import index_keys
 from croupier.core.cards import lifecycle
 from croupier.core.pods.scheduler_filters import NodeTaint
 from croupier.core.pools import node_labels as pool_nodes
-from croupier.core.pools.hints import NODE_LABEL
+from croupier.core.pools.hints import NODE_LABEL, TAINTS
 from croupier.core.pools.node_labels import NodeMarks
 from croupier.kube.cache import store
 from croupier.kube.cache.informer import Informer
@@ -33,8 +33,6 @@ from croupier.kube.controller.reconcile import DONE, Result
 
 NAME: Final = "pool-nodes"
 FIELD_MANAGER: Final = lifecycle.POOL
-TAINTS: Final = "gpu.deckhouse.io/pool-taints"
-"""The annotation that lists the taints that Croupier added to the node."""
 
 log = structlog.get_logger(__name__)
 

@@ -24,6 +24,8 @@ DCGM: Final[ServiceKind] = "dcgm-exporter"
 SERVICE_KINDS: Final[tuple[ServiceKind, ...]] = (GFD, DCGM)
 SERVICE: Final = "gpu.deckhouse.io/service"
 """The label of the service pods that Croupier starts; its value is the kind of service."""
+IMAGE: Final = "gpu.deckhouse.io/image"
+"""The annotation with the image of a service pod."""
 COMMANDS: Final[Mapping[ServiceKind, tuple[str, ...]]] = {GFD: ("gpu-feature-discovery",)}
 """The program of a service, if it is not the one that its image starts: NVIDIA's image has several."""
 FEATURES_DIR: Final = "/etc/kubernetes/node-feature-discovery/features.d"

@@ -49,7 +49,8 @@ def decide(
 def _named(kind: str, names: Sequence[str]) -> str:
     if not names:
         return ""
-    return f"{kind}{'' if len(names) == 1 else 's'} {name_list.shortened(names, _MAX_NAMED)}"
+    noun = name_list.counted(len(names), kind).partition(" ")[2]
+    return f"{noun} {name_list.shortened(names, _MAX_NAMED)}"
 
 
 def namespaces_of(access: PoolAccess) -> frozenset[str]:

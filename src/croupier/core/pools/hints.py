@@ -21,6 +21,8 @@ POD_LABEL: Final = "gpu.deckhouse.io/pool"
 REQUEST_ID: Final = "gpu.deckhouse.io/request-id"
 NODE_LABEL: Final = "pool.gpu.deckhouse.io/"
 """Prefix of the label on every node with cards of a pool; the pool name follows, the value is empty."""
+TAINTS: Final = "gpu.deckhouse.io/pool-taints"
+"""On a node: the taints that Croupier added to it."""
 
 _REQUIRED: Final = ("spec", "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
 _SPREADING: Final = ("spec", "topologySpreadConstraints")
