@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from croupier.cli import terminal
+from croupier.cli import cluster, terminal
 from croupier.cli.cluster import Context, Kubeconfig
-from croupier.cli.process_options import LogLevel
+from croupier.cli.process_options import NAMESPACE_VARIABLE, LogLevel
 from croupier.cli.terminal import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
@@ -61,8 +61,16 @@ def ui(
     ] = None,
     no_open: Annotated[bool, typer.Option("--no-open", help="Do not open the browser.")] = False,
     namespace: Annotated[
-        str, typer.Option("--namespace", "-n", metavar="NS", help="Namespace of the installation.")
-    ] = DEFAULT_NAMESPACE,
+        str | None,
+        typer.Option(
+            "--namespace",
+            "-n",
+            metavar="NS",
+            envvar=NAMESPACE_VARIABLE,
+            show_default=f"mode local: {cluster.FOUND}; otherwise {DEFAULT_NAMESPACE}",
+            help="Namespace of the installation.",
+        ),
+    ] = None,
     health: Annotated[
         str | None,
         typer.Option(
@@ -90,6 +98,7 @@ def ui(
 
     from croupier.cli import process_options
     from croupier.ops import doctor
+    from croupier.ops.installation import find_namespace
     from croupier.wiring import ui as wired
 
     is_local = mode == "local"
@@ -109,14 +118,17 @@ def ui(
         history=history,
         opens_browser=is_local and not no_open and _has_display(),
     )
+    home = namespace or DEFAULT_NAMESPACE
+    if is_local and not namespace:
+        home = cluster.run(cluster.ClusterTarget(kubeconfig, context), find_namespace)
     options = process_options.parse(
-        namespace=namespace,
+        namespace=home,
         health=health or ("127.0.0.1:0" if is_local else ":8080"),
         cluster=(kubeconfig, context),
         origin=None,
         log_level=log_level,
     )
-    checks = partial(doctor.run_all, namespace=namespace)
+    checks = partial(doctor.run_all, namespace=home)
     if not is_local:
         process_options.start(lambda: wired.work(options, page, checks, typer.echo), log_level)
     process_options.start(

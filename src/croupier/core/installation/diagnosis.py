@@ -231,7 +231,7 @@ def _age(age: timedelta) -> str:
 
 
 def agents(
-    lives: Mapping[str, datetime | None], told_silent: Mapping[str, str], now: datetime
+    lives: Mapping[str, datetime | None], told_silent: Mapping[str, str], *, now: datetime, namespace: str
 ) -> InstallationProblems:
     """The agents of nodes with cards: by their Leases, and by the conditions of the inventory."""
     quiet = {node: f"no heartbeat {since}" for node, since in without_heartbeat(lives, now).items()}
@@ -241,7 +241,7 @@ def agents(
             f"its agent is not responding: {quiet.get(node) or told_silent[node]};"
             " no new pods get cards on this node",
             f"node {node}",
-            f"kubectl -n d8-gpu-operator get pods -l app=croupier-node --field-selector spec.nodeName={node}",
+            f"kubectl -n {namespace} get pods -l app=croupier-node --field-selector spec.nodeName={node}",
         )
         for node in sorted({*quiet, *told_silent})
     ]

@@ -24,6 +24,8 @@ class RegisteredWebhook:
 
 @dataclass(frozen=True, slots=True)
 class WebhookFacts:
+    namespace: str
+    """The namespace of the webhook."""
     hooks: Mapping[str, Sequence[RegisteredWebhook]]
     """By kind of configuration; a missing configuration is left out."""
     wanted: Mapping[str, Collection[str]]
@@ -34,8 +36,11 @@ class WebhookFacts:
     """The API server's answer to the probe."""
     policies_missing: Collection[str] = ()
 
+    @property
+    def restart(self) -> str:
+        return f"kubectl -n {self.namespace} rollout restart deployment gpu-admission-webhook"
 
-RESTART_WEBHOOK: Final = "kubectl -n d8-gpu-operator rollout restart deployment gpu-admission-webhook"
+
 REINSTALL: Final = "install the manifests again (helm upgrade croupier charts/croupier)"
 
 
@@ -56,10 +61,10 @@ def _registered(seen: WebhookFacts, now: datetime) -> Iterator[InstallationProbl
         ends = [hook.trusts_until for hook in there.values() if hook.name in wanted]
         if None in ends:
             what = "its CA bundle is empty or invalid, so the API server cannot call the webhook"
-            yield InstallationProblem("error", what, where, RESTART_WEBHOOK)
+            yield InstallationProblem("error", what, where, seen.restart)
         elif over := [end for end in ends if end is not None and end <= now]:
             what = f"the CA certificate in its bundle expired at {over[0]:%Y-%m-%d %H:%M} UTC"
-            yield InstallationProblem("error", what, where, RESTART_WEBHOOK)
+            yield InstallationProblem("error", what, where, seen.restart)
 
 
 def _certificate(seen: WebhookFacts, now: datetime) -> Iterator[InstallationProblem]:
@@ -67,18 +72,16 @@ def _certificate(seen: WebhookFacts, now: datetime) -> Iterator[InstallationProb
         return
     when, where = f"{seen.served_until:%Y-%m-%d %H:%M} UTC", "certificate of the webhook"
     if seen.served_until <= now:
-        yield InstallationProblem("error", f"it expired at {when}", where, RESTART_WEBHOOK)
+        yield InstallationProblem("error", f"it expired at {when}", where, seen.restart)
     elif seen.served_until - now < EXPIRY_WARNING:
         what = f"it expires at {when} and was not renewed in time"
-        yield InstallationProblem(
-            "warning", what, where, f"see the log of the webhook, then {RESTART_WEBHOOK}"
-        )
+        yield InstallationProblem("warning", what, where, f"see the log of the webhook, then {seen.restart}")
 
 
 def _probed(seen: WebhookFacts) -> Iterator[InstallationProblem]:
     if seen.probe == "failed":
-        remedy = "check that it is Ready (kubectl -n d8-gpu-operator get pods -l app=gpu-admission-webhook) "
-        remedy += "and that the API server can reach its port"
+        pods = f"kubectl -n {seen.namespace} get pods -l app=gpu-admission-webhook"
+        remedy = f"check that it is Ready ({pods}) and that the API server can reach its port"
         yield InstallationProblem(
             "error", f"the API server cannot call it: {seen.message}", "croupier webhook", remedy
         )
@@ -166,11 +169,11 @@ class NodeResources:
     """Status and message of the condition GPUResourcesServed; None if the condition is missing."""
 
 
-def plugins(nodes: Sequence[NodeResources]) -> InstallationProblems:
+def plugins(nodes: Sequence[NodeResources], namespace: str) -> InstallationProblems:
     complaints = []
     for node in nodes:
         where = f"node {node.node}"
-        logs = f"kubectl -n d8-gpu-operator logs -l app=croupier-node; and the kubelet's log on {node.node}"
+        logs = f"kubectl -n {namespace} logs -l app=croupier-node; and the kubelet's log on {node.node}"
         if node.served is not None and node.served[0] != "True":
             complaints.append(
                 InstallationProblem("error", f"its cards are not served: {node.served[1]}", where, logs)
