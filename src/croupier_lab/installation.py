@@ -161,7 +161,7 @@ async def _values(lab: Lab, repository: str, cards: str) -> dict[str, Any]:
         },
         "market": {"cgroupRoot": f"/{realnode.paths_of(lab).cgroup}", "nodeSelector": here, **FAST_MARKET},
         "resources": {"default": SMALL_RESOURCES, "node": SMALL_RESOURCES, "market": SMALL_RESOURCES},
-        "settings": {"highAvailability": False},  # the chart would enable it from three nodes on
+        "settings": {"highAvailability": False},  # one replica of each process is enough here
     }
 
 
