@@ -205,9 +205,7 @@ class Configuration(Wire, frozen=True, kw_only=True):
     usage: UsageSettings = UsageSettings()
     """The record of how long cards were held."""
     capacity_manager: Annotated[Literal["InMemory", "CRD"], RESTARTS] = "InMemory"
-    """Where the ledger is: InMemory (one extender process) or CRD (NodeReservations, several processes).
-    The chart sets CRD.
-    """
+    """Where the ledger is: CRD (NodeReservations; the chart sets it) or InMemory (one extender process)."""
     fallback: FallbackSettings = FallbackSettings()
     """Which MIG profile replaces a requested profile that no node offers."""
     pod_allocations: PodAllocationSettings = PodAllocationSettings()

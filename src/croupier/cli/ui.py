@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from croupier.kube.serving.http_server import ListenOptions
+    from croupier.wiring.process_context import ProcessOptions
 
 MODES = ("local", "bearer", "token", "headers")
 ACTIONS = ("cards", "pools", "reservations")
@@ -98,7 +99,6 @@ def ui(
 
     from croupier.cli import process_options
     from croupier.ops import doctor
-    from croupier.ops.installation import find_namespace
     from croupier.wiring import ui as wired
 
     is_local = mode == "local"
@@ -118,22 +118,38 @@ def ui(
         history=history,
         opens_browser=is_local and not no_open and _has_display(),
     )
-    home = namespace or DEFAULT_NAMESPACE
-    if is_local and not namespace:
-        home = cluster.run(cluster.ClusterTarget(kubeconfig, context), find_namespace)
     options = process_options.parse(
-        namespace=home,
+        namespace=namespace or DEFAULT_NAMESPACE,
         health=health or ("127.0.0.1:0" if is_local else ":8080"),
         cluster=(kubeconfig, context),
         origin=None,
         log_level=log_level,
     )
-    checks = partial(doctor.run_all, namespace=home)
+
+    async def work() -> int:
+        found = options if namespace or not is_local else await _in_its_namespace(options)
+        checks = partial(doctor.run_all, namespace=found.namespace)
+        return await wired.work(found, page, checks, typer.echo)
+
     if not is_local:
-        process_options.start(lambda: wired.work(options, page, checks, typer.echo), log_level)
-    process_options.start(
-        lambda: _at_terminal(wired.work(options, page, checks, typer.echo)), log_level or "warning"
-    )
+        process_options.start(work, log_level)
+    process_options.start(lambda: _at_terminal(work()), log_level or "warning")
+
+
+async def _in_its_namespace(options: "ProcessOptions") -> "ProcessOptions":
+    """With the namespace of the installation. The page itself reports a kubeconfig that cannot be read."""
+    from dataclasses import replace
+
+    from croupier.kube.client import api_client, config
+    from croupier.kube.client.errors import KubeError
+    from croupier.ops.installation import find_namespace
+
+    try:
+        chosen = config.load(options.kubeconfig, options.context)
+    except KubeError:
+        return options
+    async with api_client.connect(chosen) as api:
+        return replace(options, namespace=await find_namespace(api))
 
 
 async def _at_terminal(work: "Coroutine[Any, Any, int]") -> int:
