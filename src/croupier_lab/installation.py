@@ -229,7 +229,9 @@ async def _wait_for_rollout(lab: Lab, agent: str) -> None:
 
 
 async def _pods(lab: Lab) -> list[dict[str, Any]]:
-    listed = await output(*lab.cluster.command("get", "pods", "-n", NAMESPACE, "-o", "json"))
+    """The pods of processes; that of `helm test` has ended."""
+    running = "--field-selector=status.phase!=Succeeded,status.phase!=Failed"
+    listed = await output(*lab.cluster.command("get", "pods", "-n", NAMESPACE, running, "-o", "json"))
     pods: list[dict[str, Any]] = json.loads(listed)["items"]
     return [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
 

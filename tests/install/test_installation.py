@@ -117,7 +117,7 @@ def _readme_example(at: RealNodeEnv) -> None:
         output = at.helm("test", RELEASE, "--logs")
         assert re.search("TEST SUITE: +croupier-doctor\n.*\n.*\nPhase: +Succeeded", output), output
         assert "No findings: versions, crds, processes, settings" in output
-        assert "croupier-doctor" not in at.kubectl("get", "pods,roles,serviceaccounts", "-n", NAMESPACE)
+        assert "croupier-doctor" not in at.kubectl("get", "roles,serviceaccounts", "-n", NAMESPACE)
     with step("commands of the operations guides"):
         at.reader.types(
             [item for page in (*GUIDES, OPERATIONS) for item in blocks.marked(page, "installation")]
@@ -200,13 +200,20 @@ def _all_pods_are_ready(at: RealNodeEnv, accounts: set[str], version: str) -> No
 
     def ready() -> bool:
         found = at.get("pods", "-n", NAMESPACE)["items"]
-        pods = [item for item in found if "deletionTimestamp" not in item["metadata"]]
+        pods = [
+            item for item in found if "deletionTimestamp" not in item["metadata"] and not _has_ended(item)
+        ]
         statuses = [item["status"].get("containerStatuses") or [{"ready": False}] for item in pods]
         images = {item["spec"]["containers"][0]["image"].rpartition(":")[2] for item in pods}
         here = {item["spec"]["serviceAccountName"] for item in pods} == accounts and images == {version}
         return here and all(container["ready"] for status in statuses for container in status)
 
     until_blocking(ready, f"all pods to be ready with version {version}", TIMEOUT)
+
+
+def _has_ended(pod: dict[str, Any]) -> bool:
+    """The pod of `helm test`."""
+    return bool(pod["status"]["phase"] == "Succeeded")
 
 
 def _a_reservation_is_held(at: RealNodeEnv) -> None:

@@ -85,7 +85,7 @@ def _deployment() -> dict[str, Any]:
 
 
 async def _failed_test(api: Client) -> None:
-    """The pod of `helm test`, which Helm keeps for its log; it has ended, so nobody waits for it."""
+    """The pod of `helm test`, which Helm keeps for its log; it has ended, so it does not block."""
     pod = env.pod(OURS, "croupier-doctor")
     pod["metadata"]["labels"] = {**PART_OF, "app": "croupier-doctor"}
     await api.create(kinds.PODS.raw, pod)

@@ -40,9 +40,16 @@ app: {{ .name }}
 {{- end }}
 {{- end }}
 
-{{/* An object of `helm test`. A failed pod is kept until the next test, for its log. */}}
-{{- define "croupier.testHook" -}}
+{{/* The rights of `helm test`: they are created before its pod, and deleted after it. */}}
+{{- define "croupier.testRights" -}}
 helm.sh/hook: test
-helm.sh/hook-weight: {{ . | quote }}
+helm.sh/hook-weight: "-1"
 helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end }}
+
+{{/* The pod of `helm test`. It stays until the next test: Helm could not print the log of a deleted pod. */}}
+{{- define "croupier.testPod" -}}
+helm.sh/hook: test
+helm.sh/hook-weight: "0"
+helm.sh/hook-delete-policy: before-hook-creation
 {{- end }}

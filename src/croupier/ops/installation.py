@@ -43,7 +43,7 @@ async def find_namespace(api: Client) -> str:
     with suppress(Forbidden):
         for traces in _TRACES:
             items = [item for kind, selection in traces for item in (await api.list(kind, selection)).items]
-            found = sorted({item["metadata"]["namespace"] for item in items})
+            found: list[str] = sorted({item["metadata"]["namespace"] for item in items})
             if len(found) > 1:
                 raise SeveralInstallations(
                     f"Croupier is installed in the namespaces {', '.join(found)}: "

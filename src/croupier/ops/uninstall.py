@@ -180,7 +180,7 @@ async def _created_objects(cluster: Installation) -> list[Remnant]:
     created += [
         uninstall_plan.kept("Secret", item.metadata.key, "the webhook's certificate") for item in secrets
     ]
-    pods = {SERVICE: "a service started on a node", TEST_POD: "a failed helm test"}
+    pods = {SERVICE: "a service started on a node", TEST_POD: "the pod of a helm test"}
     return created + [
         uninstall_plan.kept("Pod", pod.metadata.key, what)
         for labels, what in pods.items()
@@ -247,7 +247,7 @@ def _fresh(moment: datetime | None, now: datetime) -> bool:
 
 
 async def _ended(cluster: Installation) -> bool:
-    """A pod that has ended may stay, such as that of a failed `helm test`."""
+    """A pod that has ended may stay, such as that of `helm test`."""
     pods = await cluster.all(kinds.PODS, cluster.here(PART_OF_SELECTOR))
     return all(pod.status.phase in ("Succeeded", "Failed") for pod in pods)
 
