@@ -20,8 +20,9 @@ INTRODUCTION: Final = """\
 Croupier allocates GPU cards and CPU limits of a Kubernetes cluster from one ledger.
 
 ```sh
-helm upgrade --install croupier charts/croupier --namespace gpu-operator --create-namespace -f values.yaml
-helm test croupier --namespace gpu-operator --logs
+helm upgrade --install croupier charts/croupier --namespace croupier --create-namespace -f values.yaml
+helm test croupier --namespace croupier
+kubectl --namespace croupier logs croupier-doctor
 ```
 
 - **Image.** No registry has one. Build it from `image/Dockerfile`, push it to a registry that your nodes

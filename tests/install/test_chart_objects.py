@@ -141,7 +141,12 @@ def _without_secrets(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
         r"checksum/scheduler: .*", "checksum/scheduler: any", yaml.safe_dump_all(found, width=100000)
     )
     left = [item for item in yaml.load_all(text, Loader=yaml.CSafeLoader) if item["kind"] != "Secret"]
-    return sorted(left, key=lambda item: (item["kind"], item["metadata"]["name"], str(item["metadata"])))
+    return sorted(left, key=_place)
+
+
+def _place(item: dict[str, Any]) -> tuple[str, str, bool]:
+    meta = item["metadata"]
+    return item["kind"], meta["name"], meta.get("namespace") == "default"
 
 
 def test_every_process_learns_its_namespace_from_its_pod(found):
@@ -249,6 +254,19 @@ def test_helm_test_runs_doctor_and_leaves_no_rights():
     assert pod["spec"]["serviceAccountName"] == "croupier-doctor"
     weights = {item["kind"]: int(item["metadata"]["annotations"]["helm.sh/hook-weight"]) for item in tests}
     assert weights.pop("Pod") > max(weights.values()), "its rights exist before it"
+
+
+def test_all_objects_of_the_test_have_the_name_of_its_pod():
+    """`helm test --logs` asks for the log of a pod with the name of each of them."""
+    for namespace in (chart.NAMESPACE, "default"):
+        found = all_objects(f"--namespace={namespace}")
+        tests = [item for item in found if "helm.sh/hook" in item["metadata"].get("annotations", {})]
+        assert {item["metadata"]["name"] for item in tests} == {"croupier-doctor"}
+        identities = [(item["kind"], item["metadata"].get("namespace")) for item in tests]
+        assert len(set(identities)) == len(identities)
+        rules = [rule for item in tests if item["kind"] == "Role" for rule in item["rules"]]
+        assert {"apiGroups": [""], "resources": ["pods"], "verbs": ["create"]} in rules
+        assert {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["list"]} in rules
 
 
 def test_the_account_of_the_test_may_create_only_the_pod_of_its_probe():
