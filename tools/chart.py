@@ -1,7 +1,8 @@
 """Generates the files of the Helm chart, and renders the chart to plain manifests.
 
 RBAC, admission policies, CRDs and webhook configurations are defined once, in the code or in deployments/,
-and copied to charts/croupier/files. deployments/default is the chart rendered with its default values, for
+and copied to charts/croupier/files; its README comes from the comments of values.yaml
+(tools/chart_readme.py). deployments/default is the chart rendered with its default values, for
 installations without Helm; src/croupier/ops/permissions.json has the permissions that the chart grants, for
 `croupier doctor`. Both contain a digest of the chart, so that a stale file is detected without Helm.
 
@@ -33,13 +34,14 @@ from croupier.admission import (
 from croupier.admission.configurations import ServiceTarget, WebhookConfigurationOptions
 from croupier.admission.guard_policy import GuardPolicy
 from croupier.api import crds
+from croupier.capacity.manager import CapacityManagerKind
 from croupier.core.model.namespaces import DEFAULT_NAMESPACE
 from croupier.core.nodes.bootstrap import DCGM, GFD
 from croupier.ops import scheduler_config
 from croupier.ops.scheduler_manifests import SECOND_SCHEDULER_NAME
 from croupier_lab import binaries
 from croupier_lab.binaries import BinarySources
-from tools import generate_crds
+from tools import chart_readme, generate_crds
 
 CHART: Final = "charts/croupier"
 FILES: Final = f"{CHART}/files"
@@ -49,12 +51,12 @@ RENDERED: Final = "deployments/default/croupier.yaml"
 SERVICES: Final = {GFD: "GFD_IMAGE", DCGM: "DCGM_EXPORTER_IMAGE"}
 """Placeholders in the policy of service pods, which the chart replaces with the configured images."""
 PERMISSIONS: Final = "src/croupier/ops/permissions.json"
-CAPACITY_MANAGERS: Final = {"InMemory": "false", "CRD": "true"}
-"""The capacity managers, and the value of settings.highAvailability that selects each."""
+CAPACITY_MANAGERS: Final = get_args(CapacityManagerKind)
 CHECKED_OPTIONS: Final = (
     "--set=webhook.certManager.enabled=true",
     "--set=scheduler.enabled=false",
     "--set=ui.enabled=true",
+    "--skip-tests",
 )
 """Values with which the chart grants every account what it needs at least: no own CA, no second scheduler."""
 KUBERNETES: Final = "1.36.0"
@@ -62,6 +64,11 @@ KUBERNETES: Final = "1.36.0"
 DIGEST_HEADER: Final = "# rendered from charts/croupier (make generate), digest "
 COPIED: Final = "# copied from {source} by make generate\n"
 GENERATED: Final = "# Written by make generate.\n"
+ONLY_HELM: Final = (
+    r"^ +((annotations:\n +)?helm\.sh/resource-policy: keep|helm\.sh/chart: .*|"
+    r"app\.kubernetes\.io/managed-by: Helm)\n"
+)
+"""Lines of a rendered object that are not true without Helm."""
 LONG: Final = 80
 MONITORING: Final = (
     "prometheus-rule.yaml",
@@ -164,6 +171,7 @@ def files(root: Path) -> dict[str, str]:
         f"{FILES}/webhook/mutating.yaml": _plain(configurations.mutating(wish)),
         f"{FILES}/webhook/validating.yaml": _plain(configurations.validating(wish)),
         f"{FILES}/scheduler.yaml": _plain(scheduler_config.configuration(second)),
+        chart_readme.README: chart_readme.render((root / chart_readme.VALUES).read_text()),
     }
 
 
@@ -238,18 +246,18 @@ def rendered(root: Path, *options: str) -> str:
 
 
 def _manifests(root: Path, render: Callable[..., str]) -> str:
-    """With the namespace, which Helm would create, and without annotations that only Helm reads."""
-    text = render(root, "--set=namespace.create=true")
-    return re.sub(r"^ +(annotations:\n +)?helm\.sh/resource-policy: keep\n", "", text, flags=re.MULTILINE)
+    """With the namespace, which Helm would create, and without what only Helm reads or writes."""
+    text = render(root, "--set=namespace.create=true", "--skip-tests")
+    return re.sub(ONLY_HELM, "", text, flags=re.MULTILINE)
 
 
 def _permissions(root: Path, render: Callable[..., str], current: str) -> str:
     """By capacity manager and service account, one permission on a line."""
     granted = {
         manager: _granted(
-            yaml.safe_load_all(render(root, f"--set=settings.highAvailability={value}", *CHECKED_OPTIONS))
+            yaml.safe_load_all(render(root, f"--set=settings.capacityManager={manager}", *CHECKED_OPTIONS))
         )
-        for manager, value in CAPACITY_MANAGERS.items()
+        for manager in CAPACITY_MANAGERS
     }
     text = json.dumps({"chart": current, **granted}, indent=1)
     return re.sub(r"\{[^{}]*\}", lambda rule: json.dumps(json.loads(rule[0])), text) + "\n"

@@ -161,7 +161,7 @@ async def _values(lab: Lab, repository: str, cards: str) -> dict[str, Any]:
         },
         "market": {"cgroupRoot": f"/{realnode.paths_of(lab).cgroup}", "nodeSelector": here, **FAST_MARKET},
         "resources": {"default": SMALL_RESOURCES, "node": SMALL_RESOURCES, "market": SMALL_RESOURCES},
-        "settings": {"highAvailability": False},  # the chart would enable it from three nodes on
+        "settings": {"highAvailability": False},  # one replica of each process is enough here
     }
 
 
@@ -229,7 +229,9 @@ async def _wait_for_rollout(lab: Lab, agent: str) -> None:
 
 
 async def _pods(lab: Lab) -> list[dict[str, Any]]:
-    listed = await output(*lab.cluster.command("get", "pods", "-n", NAMESPACE, "-o", "json"))
+    """The pods of processes; that of `helm test` has ended."""
+    running = "--field-selector=status.phase!=Succeeded,status.phase!=Failed"
+    listed = await output(*lab.cluster.command("get", "pods", "-n", NAMESPACE, running, "-o", "json"))
     pods: list[dict[str, Any]] = json.loads(listed)["items"]
     return [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
 

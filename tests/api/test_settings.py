@@ -159,7 +159,7 @@ VALUES = {
     ),
     "misspelt": (
         {"settings": {}, "imgae": {}},
-        ["imgae: the chart has no such value; valid names here are apiServer"],
+        ["imgae: the chart has no such value; valid names here are affinity, apiServer"],
     ),
 }
 

@@ -121,7 +121,10 @@ def test_the_session_key_is_made_only_where_it_is_used():
 def test_one_replica_needs_no_disruption_budget():
     def guarded(*values: str) -> list[str]:
         return [
-            item["metadata"]["name"] for item in rendering.of_kind(rendered(*values), "PodDisruptionBudget")
+            item["metadata"]["name"]
+            for item in rendering.of_kind(
+                rendered("settings.highAvailability=false", *values), "PodDisruptionBudget"
+            )
         ]
 
     assert (guarded(), guarded("ui.replicas=1")) == (["croupier-ui"], [])

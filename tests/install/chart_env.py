@@ -25,7 +25,8 @@ from croupier_lab.testrun import TestRun
 from tests.controllers.inventory_env import NODE_FEATURE_CRD
 from tests.install import rendering
 
-NAMESPACE = "d8-gpu-operator"
+NAMESPACE = "gpu-sharing"
+"""Not the default namespace, which tests/install/test_installation.py uses."""
 NODE = "gpu-1"
 COUNT = 5
 CARDS = f"SIM-70GB:{COUNT}"
@@ -34,6 +35,7 @@ WEBHOOK = "gpu-admission-webhook"
 EXTENDER = "croupier-extender"
 SECOND_SCHEDULER = "second-scheduler"
 OPTIONS = (
+    f"--namespace={NAMESPACE}",
     "--set=settings.reservation.ttl=6s",
     f"--set=node.cards=simulated={CARDS}",
     "--set=bootstrap.gfdImage=gfd:1",
@@ -42,13 +44,13 @@ OPTIONS = (
 )
 STARTS_PODS = ("Deployment", "DaemonSet", "NetworkPolicy", "PodDisruptionBudget", "Certificate", "Issuer")
 """Kinds that are not applied; those of cert-manager are handled by the fake one."""
-AUDIT = """
+AUDIT = f"""
 apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
 rules:
-- {level: Metadata, userGroups: ["system:serviceaccounts:d8-gpu-operator"]}
-- {level: None}
+- {{level: Metadata, userGroups: ["system:serviceaccounts:{NAMESPACE}"]}}
+- {{level: None}}
 """
 
 Object = dict[str, Any]
@@ -214,7 +216,7 @@ class ChartEnv:
         served = {"--health": health, "--listen": self.ports[called]}
         words = [_here(word, served, known) for word in self.container(name)["args"]]
         speaking = f"--kubeconfig={self.account(name, node)}"
-        env = {"NODE_NAME": node} if node else {}
+        env = {"POD_NAMESPACE": NAMESPACE, **({"NODE_NAME": node} if node else {})}
         program = Program(called, (*croupier_processes.PROGRAM, *words, speaking, *more), env)
         log = self.lab.logs / f"{called}.log"
         self.begun[called] = log.stat().st_size if log.exists() else 0
@@ -282,7 +284,8 @@ async def raised(run: TestRun, folder: Path, discovery: Sequence[Object]) -> Asy
     lab.kubectl("create", "namespace", NAMESPACE)
     foreign = [*(discovery or [NODE_FEATURE_CRD]), MODULE_CONFIG_CRD]
     lab.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(foreign))
-    await chart.become("in memory", *([rendering.NODE_FEATURE_RULES] if discovery else []))
+    rules = [rendering.NODE_FEATURE_RULES] if discovery else []
+    await chart.become("in memory", rendering.ALONE, rendering.IN_MEMORY, *rules)
     await fleet.create(lab, nodes.fleet(0, cards=None, named=[f"{NODE}={CARDS}"]), QUIET)
     for place in ("kubelet/device-plugins", "kubelet/pod-resources", "cdi", "tls"):
         (folder / place).mkdir(parents=True)

@@ -12,7 +12,8 @@ from croupier_lab.binaries import BinarySources
 from tools import chart
 
 ROOT = Path(__file__).resolve().parents[2]
-HIGHLY_AVAILABLE = "--set=settings.highAvailability=true"
+ALONE = "--set=settings.highAvailability=false"
+IN_MEMORY = "--set=settings.capacityManager=InMemory"
 NODE_FEATURE_RULES = "--api-versions=nfd.k8s-sigs.io/v1alpha1/NodeFeatureRule"
 
 
@@ -25,9 +26,15 @@ def helm() -> Path:
 
 @cache
 def objects(*options: str) -> list[dict[str, Any]]:
-    """Rendered objects; cached, so do not modify them."""
+    """Rendered objects without those of `helm test`; cached, so do not modify them."""
+    return all_objects("--skip-tests", *options)
+
+
+@cache
+def all_objects(*options: str) -> list[dict[str, Any]]:
     helm()
-    return [document for document in yaml.safe_load_all(chart.rendered(ROOT, *options)) if document]
+    text = chart.rendered(ROOT, *options)
+    return [document for document in yaml.load_all(text, Loader=yaml.CSafeLoader) if document]
 
 
 def of_kind(found: list[dict[str, Any]], *kinds: str) -> list[dict[str, Any]]:

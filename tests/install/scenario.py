@@ -41,7 +41,7 @@ async def _run_all(env: ScenarioEnv, *options: str) -> None:
 
 
 async def single_replica_phase(env: ScenarioEnv) -> None:
-    """The default values of the chart."""
+    """One replica of each process, and the ledger in memory."""
     chart = env.chart
     await faults.crash_between_hold_and_bind(env, opens=True)
     for name in (*MANAGERS, EXTENDER):

@@ -12,12 +12,14 @@ import pytest
 import yaml
 from jsonschema import Draft7Validator
 
+from croupier.api import settings
 from croupier.cli import market_run
 from tests.cli import command
 from tests.install import rbac
 from tests.install.rbac import Permission
 from tests.install.rendering import (
-    HIGHLY_AVAILABLE,
+    ALONE,
+    IN_MEMORY,
     NODE_FEATURE_RULES,
     ROOT,
     named,
@@ -37,10 +39,12 @@ CONTROLLERS = {
     "croupier-cpu-limits",
     "gpu-admission-webhook",
     "croupier-extender",
+    "croupier-ledger",
 }
 CHOICES: dict[str, tuple[str, ...]] = {
     "defaults": (),
-    "highly available": (HIGHLY_AVAILABLE,),
+    "one of each process": (ALONE,),
+    "a ledger in memory": (IN_MEMORY,),
     "a scheduler elsewhere": ("--set=scheduler.enabled=false,extender.tlsSecret=tls",),
     "simulated cards": ("--set=node.cards=simulated=H100:8",),
     "settings of a module": ("--set=settingsFrom=module",),
@@ -50,7 +54,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     ),
     "many values": (
         "--set=settings.reservation.ttl=10m,settings.scheduling.defaultStrategy=BinPack",
-        "--set=settings.logLevel=Debug,settings.capacityManager=CRD,bootstrap.gfdImage=gfd:1",
+        "--set=settings.logLevel=Debug,settings.highAvailability=true,bootstrap.gfdImage=gfd:1",
         "--set=settings.fallback.direction=down,settings.fallback.preferAvailable=true",
         "--set=settings.fallback.minMemory=10Gi,settings.fallback.whenNothingFits=Deny",
         "--set=apiServer.host=api,market.cgroupRoot=/pods",
@@ -132,30 +136,63 @@ KNOWN: set[tuple[str, ...]] = set()
 """Command lines that were already checked."""
 
 
-def test_high_availability_has_two_replicas_and_a_stored_ledger():
-    alone, both = objects(), objects(HIGHLY_AVAILABLE)
+def replicas(*options: str) -> dict[str, int]:
+    return {
+        item["metadata"]["name"]: item["spec"]["replicas"]
+        for item in of_kind(objects(*options), "Deployment")
+    }
 
-    assert {name for name in pods(alone) if name not in AGENTS} == CONTROLLERS
-    assert {name for name in pods(both) if name not in AGENTS} == {*CONTROLLERS, "croupier-ledger"}
-    assert {item["spec"]["replicas"] for item in of_kind(alone, "Deployment")} == {1}
-    assert {item["spec"]["replicas"] for item in of_kind(both, "Deployment")} == {2}
+
+def test_the_chart_has_two_of_each_process_and_the_ledger_in_the_api_server():
+    """Also if it is rendered without a cluster: two replicas work on one node, too."""
+    both = objects()
+
+    assert replicas() == dict.fromkeys(CONTROLLERS, 2)
+    assert replicas("--set=settings.highAvailability=true") == replicas()
     guarded = {item["metadata"]["name"] for item in of_kind(both, "PodDisruptionBudget")}
-    assert guarded == {*CONTROLLERS, "croupier-ledger"}
-    assert of_kind(alone, "PodDisruptionBudget") == []
+    assert guarded == CONTROLLERS
+    stored = yaml.safe_load(named(both, "ConfigMap", "croupier-settings")["data"]["settings.yaml"])
+    assert stored == {"capacityManager": "CRD"}
+    assert settings.read(stored).book == "CRD"
+    assert settings.read({}).book == "InMemory", "the default of a process without settings"
 
 
-def test_an_in_memory_ledger_has_one_replica():
-    extender = named(objects(), "Deployment", "croupier-extender")
+def test_without_high_availability_there_is_one_of_each():
+    assert replicas(ALONE) == dict.fromkeys(CONTROLLERS, 1)
+    assert of_kind(objects(ALONE), "PodDisruptionBudget") == []
+
+
+def test_an_in_memory_ledger_has_one_extender():
+    found = objects(IN_MEMORY)
+    extender = named(found, "Deployment", "croupier-extender")
+
     assert (extender["spec"]["replicas"], extender["spec"]["strategy"]) == (1, {"type": "Recreate"})
+    assert replicas(IN_MEMORY) == {
+        **dict.fromkeys(CONTROLLERS - {"croupier-ledger"}, 2),
+        "croupier-extender": 1,
+    }
+    assert "croupier-extender" not in {
+        item["metadata"]["name"] for item in of_kind(found, "PodDisruptionBudget")
+    }
+
+
+def test_replicas_are_set_by_process():
+    chosen = ("--set=replicas.webhook=3,replicas.limits=1",)
+
+    assert replicas(*chosen) == {**replicas(), "gpu-admission-webhook": 3, "croupier-cpu-limits": 1}
+    guarded = {item["metadata"]["name"] for item in of_kind(objects(*chosen), "PodDisruptionBudget")}
+    assert guarded == CONTROLLERS - {"croupier-cpu-limits"}
+    assert replicas(ALONE, "--set=replicas.extender=2")["croupier-extender"] == 2
 
 
 def test_a_switch_to_the_crd_capacity_manager_finds_the_annotation_that_the_chart_wrote():
     """The chart looks up the previous capacity manager in the cluster, to stop it before the next starts."""
-    template = (ROOT / chart.CHART / "templates/extender.yaml").read_text()
-    (read,) = re.findall(r'dig "spec" "template" "metadata" "annotations" "(\S+)"', template)
+    template = (ROOT / chart.CHART / "templates/_process.tpl").read_text()
+    read = re.findall(r'get \$annotations "(\S+)"', template)
+    annotations = pods(objects(IN_MEMORY))["croupier-extender"]["metadata"]["annotations"]
 
-    annotations = pods(objects())["croupier-extender"]["metadata"]["annotations"]
-    assert annotations.get(read) == "InMemory"
+    assert [annotations.get(name) for name in read] == ["InMemory", None]
+    assert read[1] == "croupier.book", "the name in version 0.1"
 
 
 def test_the_webhook_sets_the_second_scheduler_if_enabled():
@@ -353,7 +390,13 @@ REFUSED = {
     "a target above 100 %": ("--set=market.target=101", "target"),
     "zero seconds": ("--set=market.lowerAfter=0", "lowerAfter"),
     "an address that is no CIDR": ("--set=networkPolicy.apiServerCIDRs={master-1}", "apiServerCIDRs"),
-    "another namespace": ("--namespace=mine", "d8-gpu-operator"),
+    "two extenders with a ledger in memory": (
+        "--set=replicas.extender=2,settings.capacityManager=InMemory",
+        "replicas.extender must be 1",
+    ),
+    "no replicas": ("--set=replicas.webhook=0", "webhook"),
+    "replicas of an unknown process": ("--set=replicas.scheduler=2", "scheduler"),
+    "values of another version": ("--set=podSecurityContext=null", "reset-then-reuse-values"),
 }
 
 

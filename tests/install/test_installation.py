@@ -17,13 +17,13 @@ import yaml
 
 from croupier.core import quantity
 from croupier_lab import installation, own_image, realnode
-from croupier_lab.installation import NAMESPACE
+from croupier_lab.installation import NAMESPACE, RELEASE
 from croupier_lab.lab import Lab
 from tests.docs import blocks
 from tests.docs.blocks import Block
 from tests.install import real_node_env
 from tests.install.real_node_env import NEW, OLD, README, TIMEOUT, RealNodeEnv
-from tests.install.rendering import ROOT, objects, of_kind
+from tests.install.rendering import IN_MEMORY, ROOT, objects, of_kind
 from tests.polling import until_blocking
 
 SECONDS = 260
@@ -39,6 +39,7 @@ ACCOUNTS = {
     "croupier-cpu-limits",
     "gpu-admission-webhook",
     "croupier-extender",
+    "croupier-ledger",
     "croupier-node",
     "croupier-market",
 }
@@ -65,7 +66,6 @@ SEEN = (
 )
 """Output documented in examples/README.md."""
 ORIGINAL_LIMIT = "200m"
-STORED_LEDGER = "--set=settings.capacityManager=CRD"
 
 
 @contextmanager
@@ -113,6 +113,11 @@ def _readme_example(at: RealNodeEnv) -> None:
         for line in _printed_by_the_pod():
             assert line in output, output
         assert "No findings: versions, crds, processes, settings" in output
+    with step("helm test"):
+        output = at.helm("test", RELEASE, "--logs")
+        assert re.search("TEST SUITE: +croupier-doctor\n.*\n.*\nPhase: +Succeeded", output), output
+        assert "No findings: versions, crds, processes, settings" in output
+        assert "croupier-doctor" not in at.kubectl("get", "roles,serviceaccounts", "-n", NAMESPACE)
     with step("commands of the operations guides"):
         at.reader.types(
             [item for page in (*GUIDES, OPERATIONS) for item in blocks.marked(page, "installation")]
@@ -145,16 +150,16 @@ def _life(at: RealNodeEnv) -> None:
     with step("doctor reports a problem"):
         _doctor_reports_a_problem(at)
 
-    with step("upgrade"):
-        at.install_by_hand(NEW, STORED_LEDGER)
-        _all_pods_are_ready(at, {*ACCOUNTS, "croupier-ledger"}, NEW)
+    with step("upgrade, with the ledger in memory"):
+        at.install_by_hand(NEW, IN_MEMORY)
+        _all_pods_are_ready(at, ACCOUNTS - {"croupier-ledger"}, NEW)
         _goes_on(at, running)
-        _the_ledger_has(at, {"team-a/half", "default/held"})
 
-    with step("downgrade"):
+    with step("downgrade, with the ledger in the API server"):
         at.install()
         _all_pods_are_ready(at, ACCOUNTS, OLD)
         _goes_on(at, running)
+        _the_ledger_has(at, {"team-a/half", "default/held"})
 
 
 def _end(at: RealNodeEnv) -> None:
@@ -178,7 +183,7 @@ def _all_but_the_agents_are_restricted(lab: Lab) -> None:
     lab.kubectl("create", "namespace", "strict")
     lab.kubectl("label", "namespace", "strict", "pod-security.kubernetes.io/enforce=restricted")
     lab.kubectl("wait", "-n", "strict", "--for=create", "serviceaccount/default", "--timeout=60s")
-    pods = [_pod(item) for item in of_kind(objects("--set=settings.highAvailability=true"), "Deployment")]
+    pods = [_pod(item) for item in of_kind(objects(), "Deployment")]
     asked = json.dumps({"apiVersion": "v1", "kind": "List", "items": pods})
     lab.kubectl("create", "-n", "strict", "--dry-run=server", "-f", "-", stdin=asked)
 
@@ -195,13 +200,20 @@ def _all_pods_are_ready(at: RealNodeEnv, accounts: set[str], version: str) -> No
 
     def ready() -> bool:
         found = at.get("pods", "-n", NAMESPACE)["items"]
-        pods = [item for item in found if "deletionTimestamp" not in item["metadata"]]
+        pods = [
+            item for item in found if "deletionTimestamp" not in item["metadata"] and not _has_ended(item)
+        ]
         statuses = [item["status"].get("containerStatuses") or [{"ready": False}] for item in pods]
         images = {item["spec"]["containers"][0]["image"].rpartition(":")[2] for item in pods}
         here = {item["spec"]["serviceAccountName"] for item in pods} == accounts and images == {version}
         return here and all(container["ready"] for status in statuses for container in status)
 
     until_blocking(ready, f"all pods to be ready with version {version}", TIMEOUT)
+
+
+def _has_ended(pod: dict[str, Any]) -> bool:
+    """The pod of `helm test`."""
+    return bool(pod["status"]["phase"] == "Succeeded")
 
 
 def _a_reservation_is_held(at: RealNodeEnv) -> None:

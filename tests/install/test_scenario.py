@@ -22,7 +22,6 @@ from tests.install import chart_env, escalation, faults, nfd_crds, prometheus, r
 from tests.install.chart_env import EXTENDER, NAMESPACE, WEBHOOK, ChartEnv, Part
 from tests.install.dashboard import PANELS
 from tests.install.rbac import AuditedRequest, Permission
-from tests.install.scenario import AVAILABLE
 from tools import chart
 
 SECONDS = 110
@@ -149,7 +148,8 @@ def test_unused_permissions_are_covered_by_another_test(file, words):
 
 
 def test_no_wildcards_and_no_foreign_secrets():
-    for options in ((), chart_env.OPTIONS, AVAILABLE[:1]):
+    usual = chart.NAMESPACE
+    for namespace, options in ((usual, ()), (NAMESPACE, chart_env.OPTIONS), (usual, (rendering.IN_MEMORY,))):
         found = rendering.objects(*options)
         granted = {item for some in rbac.granted(found).values() for item in some}
         assert "*" not in json.dumps(
@@ -157,7 +157,7 @@ def test_no_wildcards_and_no_foreign_secrets():
         )
         secrets = {item for item in granted if item.resource.startswith("secrets")}
         assert {item.name for item in secrets if item.verb != "create"} == {"croupier-webhook-tls"}
-        assert {item.namespace for item in secrets} == {NAMESPACE}
+        assert {item.namespace for item in secrets} == {namespace}
         assert rbac.cluster_role_grants(found) == {
             ("croupier-extender", "system:kube-scheduler"),
             ("croupier-extender", "system:volume-scheduler"),
@@ -210,7 +210,7 @@ def test_helm_reads_the_module_config(finished_scenario):
     assert {item["spec"]["replicas"] for item in rendering.of_kind(found, "Deployment")} == {2}
     assert rendering.named(found, "Certificate", "croupier-webhook")
     elsewhere = list(yaml.safe_load_all(chart.rendered(ROOT, *cluster)))
-    assert "croupier-ledger" not in rendering.pods(elsewhere)
+    assert not rendering.of_kind(elsewhere, "Certificate"), "https.mode is set in the ModuleConfig only"
 
 
 CDI = {

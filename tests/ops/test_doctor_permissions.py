@@ -16,14 +16,15 @@ MANIFEST = Path(__file__).resolve().parents[2] / "deployments/default/croupier.y
 
 
 @cache
-def in_memory() -> list[dict[str, Any]]:
+def plain() -> list[dict[str, Any]]:
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     return [document for document in yaml.load_all(MANIFEST.read_text(), Loader=loader) if document]
 
 
 CAPACITY_MANAGERS: dict[str, Callable[[], list[dict[str, Any]]]] = {
-    "InMemory": in_memory,
-    "CRD": lambda: rendering.objects(rendering.HIGHLY_AVAILABLE),
+    "InMemory": lambda: rendering.objects(rendering.IN_MEMORY),
+    "CRD": rendering.objects,
+    "plain manifests": plain,
 }
 
 

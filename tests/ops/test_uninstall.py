@@ -28,7 +28,8 @@ from tests.cli.env import croupier
 from tests.polling import until_async
 
 ROOT = Path(__file__).resolve().parents[2]
-OURS = "d8-gpu-operator"
+OURS = "gpu-sharing"
+"""Not the default namespace: the commands find it by the Deployment, and later by a Lease."""
 NODE = "worker"
 TAINT = {"key": "gpu", "value": "ours", "effect": "NoSchedule"}
 THEIRS = {"key": "theirs", "value": "", "effect": "NoSchedule"}
@@ -45,6 +46,7 @@ async def settle(api: Client, lab: Lab) -> None:
     await _lease(api, "croupier-scheduler", "the second scheduler")
     secret = {"name": "croupier-webhook-tls", "namespace": OURS}
     await api.create(kinds.SECRETS.raw, {"metadata": secret})
+    await _failed_test(api)
     await _people(api)
     wish = WebhookConfigurationOptions(ServiceTarget(OURS), failure_policy="Ignore")
     for kind, body in zip((MUTATING, VALIDATING), configurations.documents(wish), strict=True):
@@ -81,6 +83,15 @@ def _deployment() -> dict[str, Any]:
             "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
         },
     }
+
+
+async def _failed_test(api: Client) -> None:
+    """The pod of `helm test`, which Helm keeps for its log; it has ended, so it does not block."""
+    pod = env.pod(OURS, "croupier-doctor")
+    pod["metadata"]["labels"] = {**PART_OF, "app": "croupier-doctor"}
+    await api.create(kinds.PODS.raw, pod)
+    failed = {"status": {"phase": "Failed"}}
+    await api.patch(kinds.PODS, "croupier-doctor", failed, namespace=OURS, subresource="status")
 
 
 async def _people(api: Client) -> None:
@@ -217,6 +228,7 @@ async def _ours_is_gone(api: Client) -> None:
         names = [item["metadata"]["name"] for item in (await api.list(kind)).items]
         assert not [name for name in names if name.startswith("croupier-")]
     assert await is_gone(api, kinds.DEPLOYMENTS, "gpupool-controller", OURS)
+    assert await is_gone(api, kinds.PODS, "croupier-doctor", OURS)
     assert await is_gone(api, kinds.GPU_POOLS, "team-a"), "its deletion ended"
     assert await is_gone(api, kinds.CONFIG_MAPS, "gpupool-team-b", OURS)
     for name in ("croupier-pools", "croupier-scheduler"):

@@ -5,13 +5,13 @@ kind: ServiceAccount
 metadata:
   name: {{ .name }}
   namespace: {{ .root.Release.Namespace }}
-  labels: {app.kubernetes.io/part-of: croupier}
+  labels: {{ include "croupier.labels" . | nindent 4 }}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata:
   name: {{ .name }}
-  labels: {app.kubernetes.io/part-of: croupier}
+  labels: {{ include "croupier.labels" . | nindent 4 }}
 rules:
 {{ .everywhere }}
 ---
@@ -19,7 +19,7 @@ apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
 metadata:
   name: {{ .name }}
-  labels: {app.kubernetes.io/part-of: croupier}
+  labels: {{ include "croupier.labels" . | nindent 4 }}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: {{ .name }}}
 subjects:
 - {kind: ServiceAccount, name: {{ .name }}, namespace: {{ .root.Release.Namespace }}}
@@ -29,7 +29,7 @@ kind: Role
 metadata:
   name: {{ .name }}
   namespace: {{ .root.Release.Namespace }}
-  labels: {app.kubernetes.io/part-of: croupier}
+  labels: {{ include "croupier.labels" . | nindent 4 }}
 rules:
 {{ .here }}
 ---
@@ -38,7 +38,7 @@ kind: RoleBinding
 metadata:
   name: {{ .name }}
   namespace: {{ .root.Release.Namespace }}
-  labels: {app.kubernetes.io/part-of: croupier}
+  labels: {{ include "croupier.labels" . | nindent 4 }}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: {{ .name }}}
 subjects:
 - {kind: ServiceAccount, name: {{ .name }}, namespace: {{ .root.Release.Namespace }}}
@@ -151,7 +151,7 @@ metadata:
   {{- if .here }}
   namespace: {{ .root.Release.Namespace }}
   {{- end }}
-  labels: {app.kubernetes.io/part-of: croupier}
+  labels: {{ include "croupier.labels" . | nindent 4 }}
 rules:
 - {{ .rule }}
 ---
@@ -162,7 +162,7 @@ metadata:
   {{- if .here }}
   namespace: {{ .root.Release.Namespace }}
   {{- end }}
-  labels: {app.kubernetes.io/part-of: croupier}
+  labels: {{ include "croupier.labels" . | nindent 4 }}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: {{ $kind }}, name: {{ .name }}}
 subjects:
 {{- range .accounts }}

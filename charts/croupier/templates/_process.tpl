@@ -1,9 +1,27 @@
 {{/* Shared by all processes. */}}
 
-{{- define "croupier.labels" -}}
-app: {{ .name }}
-app.kubernetes.io/name: {{ .name }}
-app.kubernetes.io/part-of: croupier
+{{/* Metadata of a pod. Our labels win over podLabels, because selectors match them. */}}
+{{- define "croupier.podMetadata" -}}
+labels: {{ merge (include "croupier.processLabels" . | fromYaml) .root.Values.podLabels | toYaml | nindent 2 }}
+{{- with merge (deepCopy (.annotations | default dict)) .root.Values.podAnnotations }}
+annotations: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* The Deployments: component by name. */}}
+{{- define "croupier.deployments" -}}
+gpu-inventory-controller: inventory
+gpu-bootstrap-controller: bootstrap
+gpupool-controller: pools
+croupier-cpu-limits: limits
+gpu-admission-webhook: webhook
+croupier-extender: extender
+{{- if eq (include "croupier.capacityManager" .) "CRD" }}
+croupier-ledger: ledger
+{{- end }}
+{{- if .Values.ui.enabled }}
+croupier-ui: ui
+{{- end }}
 {{- end }}
 
 {{/* The settings used for rendering; from the ModuleConfig in the cluster if settingsFrom is module. */}}
@@ -16,25 +34,46 @@ app.kubernetes.io/part-of: croupier
 {{- toYaml $chosen -}}
 {{- end }}
 
-{{/* High availability: as set, otherwise from three nodes on; off when rendered without a cluster. */}}
+{{/*
+High availability: as set, otherwise on unless the cluster has exactly one node. Rendered without a cluster it is on: two
+replicas work on one node, too.
+*/}}
 {{- define "croupier.highAvailability" -}}
 {{- $set := get (include "croupier.effectiveSettings" . | fromYaml) "highAvailability" -}}
 {{- if kindIs "bool" $set -}}
 {{- ternary "yes" "" $set -}}
-{{- else if ge (len (dig "items" list (lookup "v1" "Node" "" ""))) 3 -}}
+{{- else if ne (len (dig "items" list (lookup "v1" "Node" "" ""))) 1 -}}
 yes
 {{- end -}}
 {{- end }}
 
+{{/* Replicas of a Deployment: as set in `replicas`, otherwise two with high availability. */}}
 {{- define "croupier.replicas" -}}
-{{ ternary 2 1 (eq (include "croupier.highAvailability" .) "yes") }}
+{{- $alone := and (eq .component "extender") (eq (include "croupier.capacityManager" .root) "InMemory") -}}
+{{- $set := eq .component "ui" | ternary .root.Values.ui.replicas (get .root.Values.replicas .component) -}}
+{{- if and $alone (gt (int $set) 1) -}}
+{{- fail "replicas.extender must be 1 with settings.capacityManager InMemory: only one process may hold the ledger in memory; set capacityManager to CRD, or remove replicas.extender" -}}
+{{- end -}}
+{{- $usual := ternary 2 1 (and (eq (include "croupier.highAvailability" .root) "yes") (not $alone)) -}}
+{{- $set | default $usual -}}
 {{- end }}
 
-{{/* The capacity manager. */}}
+{{/* The capacity manager. The chart's default is CRD; that of a process without settings is InMemory. */}}
 {{- define "croupier.capacityManager" -}}
 {{- $set := include "croupier.effectiveSettings" . | fromYaml -}}
 {{- if eq (get $set "highAvailability" | toString) "true" -}}CRD
-{{- else -}}{{ get $set "capacityManager" | default "InMemory" }}
+{{- else -}}{{ get $set "capacityManager" | default "CRD" }}
+{{- end -}}
+{{- end }}
+
+{{/*
+The capacity manager of the running extender; empty on a new installation. Version 0.1 wrote it as croupier.book. An
+extender without the annotation counts as InMemory, because that one must stop before another one starts.
+*/}}
+{{- define "croupier.previousManager" -}}
+{{- with lookup "apps/v1" "Deployment" .Release.Namespace "croupier-extender" -}}
+{{- $annotations := dig "spec" "template" "metadata" "annotations" dict . -}}
+{{- get $annotations "croupier.capacityManager" | default (get $annotations "croupier.book") | default "InMemory" -}}
 {{- end -}}
 {{- end }}
 
@@ -56,6 +95,13 @@ yes
 {{- define "croupier.image" -}}
 image: {{ printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) | quote }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
+{{- end }}
+
+{{/* Variables of every process: its namespace, and the address of the API server. */}}
+{{- define "croupier.env" -}}
+- name: POD_NAMESPACE
+  valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
+{{- include "croupier.apiServer" . }}
 {{- end }}
 
 {{/* The address of the API server, if configured. */}}
@@ -88,18 +134,13 @@ readinessProbe:
   timeoutSeconds: 5
 {{- end }}
 
-{{/* Security context for Pod Security "restricted". */}}
+{{/* Security contexts; the defaults satisfy Pod Security "restricted". */}}
 {{- define "croupier.containerSecurityContext" -}}
-allowPrivilegeEscalation: false
-readOnlyRootFilesystem: true
-capabilities: {drop: [ALL]}
+{{ toYaml .Values.securityContext }}
 {{- end }}
 
 {{- define "croupier.podSecurityContext" -}}
-runAsNonRoot: true
-runAsUser: 65532
-runAsGroup: 65532
-seccompProfile: {type: RuntimeDefault}
+{{ toYaml .Values.podSecurityContext }}
 {{- end }}
 
 {{/* Pod fields that are the same for all processes. */}}
@@ -124,6 +165,9 @@ tolerations: {{ toYaml . | nindent 2 }}
 {{- end }}
 {{- with .root.Values.priorityClassName }}
 priorityClassName: {{ . }}
+{{- end }}
+{{- with .root.Values.affinity }}
+affinity: {{ toYaml . | nindent 2 }}
 {{- end }}
 topologySpreadConstraints:
 {{- range $key := list "kubernetes.io/hostname" "topology.kubernetes.io/zone" }}

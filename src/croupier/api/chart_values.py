@@ -17,6 +17,10 @@ _ANY: Final = {"type": "object"}
 _OBJECTS: Final = {"type": "array", "items": _ANY}
 _PORT: Final = {"type": "integer", "minimum": 1, "maximum": 65535}
 _CIDR: Final = {"type": "string", "pattern": "^[0-9a-fA-F.:]+/[0-9]{1,3}$"}
+_REPLICAS: Final = {"type": "integer", "minimum": 1}
+_REPLICATED: Final = ("inventory", "bootstrap", "pools", "limits", "ledger", "webhook", "extender")
+"""The processes whose replicas are in `replicas`."""
+_TEXTS: Final = {"type": "object", "additionalProperties": _TEXT}
 _SECONDS: Final = {"type": "number", "exclusiveMinimum": 0, "maximum": 3600}
 
 
@@ -33,11 +37,12 @@ def top_level_keys() -> frozenset[str]:
 
 def _values() -> dict[str, Any]:
     image = {"repository": {"type": "string", "minLength": 1}, "tag": _TEXT}
-    placed = {"nodeSelector": _ANY, "tolerations": _OBJECTS, "priorityClassName": _TEXT}
+    placed = {"affinity": _ANY, "nodeSelector": _ANY, "tolerations": _OBJECTS, "priorityClassName": _TEXT}
     return {
         "global": _ANY,
         "image": _group(**image, pullPolicy={"enum": ["Always", "IfNotPresent", "Never"]}),
         "imagePullSecrets": _OBJECTS,
+        "replicas": _group(**dict.fromkeys(_REPLICATED, _REPLICAS)),
         "settings": _settings(),
         "settingsFrom": {"enum": ["configmap", "module"]},
         "apiServer": _group(host=_TEXT, port=_PORT),
@@ -56,16 +61,25 @@ def _values() -> dict[str, Any]:
         "ui": _group(**_ui()),
         "bootstrap": _group(gfdImage=_IMAGE, dcgmExporterImage=_IMAGE, runtimeClassName=_TEXT),
         "resources": {"type": "object", "additionalProperties": _ANY, "required": ["default"]},
+        "podLabels": _TEXTS,
+        "podAnnotations": _TEXTS,
+        "podSecurityContext": _ANY,
+        "securityContext": _ANY,
         **placed,
         "podDisruptionBudget": _group(enabled=_FLAG),
-        "networkPolicy": _group(
-            enabled=_FLAG,
-            apiServerPorts={"type": "array", "items": _PORT},
-            apiServerCIDRs={"type": "array", "items": _CIDR},
-            metricsFrom=_OBJECTS,
-        ),
+        "networkPolicy": _group(**_network()),
         "monitoring": _ANY,
         "nodeFeatureRule": _group(enabled=_FLAG),
+    }
+
+
+def _network() -> dict[str, Any]:
+    peers = dict.fromkeys(("apiServerPeers", "metricsFrom", "extenderFrom", "uiFrom"), _OBJECTS)
+    return {
+        "enabled": _FLAG,
+        "apiServerPorts": {"type": "array", "items": _PORT},
+        "apiServerCIDRs": {"type": "array", "items": _CIDR},
+        **peers,
     }
 
 
@@ -75,11 +89,16 @@ def _node() -> dict[str, Any]:
         "cards": {"type": "string", "pattern": "^(nvml|simulated=.+)$"},
         "kubeletDir": {"type": "string", "pattern": "^/"},
         "stateDir": {"type": "string", "pattern": "^/"},
-        "mps": _group(enabled=_FLAG, dir={"type": "string", "pattern": "^/"}, staticPartitions=_FLAG),
+        "mps": _group(
+            enabled=_FLAG,
+            dir={"type": "string", "pattern": "^/"},
+            staticPartitions=_FLAG,
+            securityContext=_ANY,
+        ),
+        "securityContext": _ANY,
         "hamiCoreDir": {"type": "string", "pattern": "^(/.+)?$"},
         "cdiDir": {"type": "string", "pattern": "^(/.+)?$"},
         "runtimeClassName": _TEXT,
-        "affinity": _ANY,
     }
 
 
@@ -103,7 +122,7 @@ def _ui() -> dict[str, Any]:
     actions = {"enum": ["cards", "pools", "reservations"]}
     return {
         "enabled": _FLAG,
-        "replicas": {"type": "integer", "minimum": 1},
+        "replicas": _REPLICAS,
         "mode": {"enum": ["bearer", "token", "headers"]},
         "actions": {"type": "array", "items": actions, "uniqueItems": True},
         "tlsSecret": _TEXT,

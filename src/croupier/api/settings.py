@@ -189,7 +189,7 @@ class Configuration(Wire, frozen=True, kw_only=True):
     """All settings. A setting that is left out has its default."""
 
     high_availability: Annotated[bool, RESTARTS] | None = None
-    """True: two replicas, ledger in NodeReservations. Unset: two replicas if the cluster has three nodes."""
+    """True: two replicas, ledger in NodeReservations. Unset: two replicas, except on a single node."""
     managed_nodes: ManagedNodesSettings = ManagedNodesSettings()
     """Which nodes Croupier manages."""
     device_approval: DeviceApproval = DeviceApproval()
@@ -207,7 +207,7 @@ class Configuration(Wire, frozen=True, kw_only=True):
     usage: UsageSettings = UsageSettings()
     """The record of how long cards were held."""
     capacity_manager: Annotated[Literal["InMemory", "CRD"], RESTARTS] = "InMemory"
-    """Where the ledger is: InMemory (one extender process) or CRD (NodeReservations, several processes)."""
+    """Where the ledger is: CRD (NodeReservations; the chart sets it) or InMemory (one extender process)."""
     fallback: FallbackSettings = FallbackSettings()
     """Which MIG profile replaces a requested profile that no node offers."""
     pod_allocations: PodAllocationSettings = PodAllocationSettings()

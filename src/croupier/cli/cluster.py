@@ -35,6 +35,13 @@ Namespace = Annotated[
     str | None,
     typer.Option("--namespace", "-n", metavar="NS", help="Namespace; default that of the context."),
 ]
+FOUND = "found in the cluster"
+InstallationNamespace = Annotated[
+    str | None,
+    typer.Option(
+        "--namespace", "-n", metavar="NS", show_default=FOUND, help="Namespace of the installation."
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True)

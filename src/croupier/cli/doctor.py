@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from croupier.cli import cluster, rendering, tables, terminal
-from croupier.cli.terminal import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
     from croupier.core.installation.diagnosis import InstallationProblems
@@ -23,9 +22,7 @@ def doctor(
         list[str] | None,
         typer.Option("--only", metavar="CHECK", help="Run only this check. Repeatable."),
     ] = None,
-    namespace: Annotated[
-        str, typer.Option("--namespace", "-n", metavar="NS", help="Namespace of the installation.")
-    ] = DEFAULT_NAMESPACE,
+    namespace: cluster.InstallationNamespace = None,
     output: terminal.Output = "text",
     kubeconfig: cluster.Kubeconfig = None,
     context: cluster.Context = None,
@@ -59,7 +56,7 @@ def doctor(
 
 
 async def _run_checks(
-    api: "Client", namespace: str, chosen: Sequence[str]
+    api: "Client", namespace: str | None, chosen: Sequence[str]
 ) -> "dict[str, InstallationProblems]":
     import asyncio
 

@@ -5,8 +5,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from croupier.cli import cluster, completion, listing, tables, terminal
-from croupier.cli.process_options import LeaseNamespace
-from croupier.cli.terminal import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +25,10 @@ def status(
     ] = None,
     *,
     output: listing.Format = "table",
-    lease_namespace: LeaseNamespace = DEFAULT_NAMESPACE,
+    lease_namespace: Annotated[
+        str | None,
+        typer.Option(metavar="NS", show_default=cluster.FOUND, help="Namespace of the installation."),
+    ] = None,
     kubeconfig: cluster.Kubeconfig = None,
     context: cluster.Context = None,
 ) -> None:
@@ -66,12 +67,14 @@ def status(
         print_node(lease, now)
 
 
-async def _leases(api: "Client", namespace: str) -> "list[Lease]":
+async def _leases(api: "Client", namespace: str | None) -> "list[Lease]":
     from croupier.api import market_report
     from croupier.api.kinds import LEASES
     from croupier.kube.client.api_client import Selection
+    from croupier.ops.installation import find_namespace
 
-    leases = await api.list(LEASES, Selection(namespace, labels=market_report.LEASE_SELECTOR))
+    home = namespace or await find_namespace(api)
+    leases = await api.list(LEASES, Selection(home, labels=market_report.LEASE_SELECTOR))
     return sorted(leases.items, key=_node)
 
 

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from croupier.wiring.live_settings import Origin
     from croupier.wiring.process_context import ProcessOptions
 
+NAMESPACE_VARIABLE = "POD_NAMESPACE"
+"""The variable that tells a pod its namespace; the chart sets it in every pod."""
 CapacityManagerName = Annotated[
     str | None,
     typer.Option(
@@ -44,7 +46,10 @@ Ttl = Annotated[
     ),
 ]
 LeaseNamespace = Annotated[
-    str, typer.Option("--lease-namespace", metavar="NS", help="Namespace of the Leases for leader election.")
+    str,
+    typer.Option(
+        "--lease-namespace", metavar="NS", envvar=NAMESPACE_VARIABLE, help="Namespace of the installation."
+    ),
 ]
 HealthAddress = Annotated[
     str, typer.Option("--health", metavar="HOST:PORT", help="Address for /livez, /readyz and /metrics.")

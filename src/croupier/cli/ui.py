@@ -7,13 +7,14 @@ import typer
 
 from croupier.cli import cluster, terminal
 from croupier.cli.cluster import Context, Kubeconfig
-from croupier.cli.process_options import LogLevel
+from croupier.cli.process_options import NAMESPACE_VARIABLE, LogLevel
 from croupier.cli.terminal import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from croupier.kube.serving.http_server import ListenOptions
+    from croupier.wiring.process_context import ProcessOptions
 
 MODES = ("local", "bearer", "token", "headers")
 ACTIONS = ("cards", "pools", "reservations")
@@ -61,8 +62,16 @@ def ui(
     ] = None,
     no_open: Annotated[bool, typer.Option("--no-open", help="Do not open the browser.")] = False,
     namespace: Annotated[
-        str, typer.Option("--namespace", "-n", metavar="NS", help="Namespace of the installation.")
-    ] = DEFAULT_NAMESPACE,
+        str | None,
+        typer.Option(
+            "--namespace",
+            "-n",
+            metavar="NS",
+            envvar=NAMESPACE_VARIABLE,
+            show_default=f"mode local: {cluster.FOUND}; otherwise {DEFAULT_NAMESPACE}",
+            help="Namespace of the installation.",
+        ),
+    ] = None,
     health: Annotated[
         str | None,
         typer.Option(
@@ -111,21 +120,38 @@ def ui(
         opens_browser=is_local and not no_open and _has_display(),
     )
     options = process_options.parse(
-        namespace=namespace,
+        namespace=namespace or DEFAULT_NAMESPACE,
         health=health or ("127.0.0.1:0" if is_local else ":8080"),
         cluster=(kubeconfig, context),
         origin=None,
         log_level=log_level,
     )
-    checks = partial(doctor.run_all, namespace=namespace)
+
+    async def work() -> int:
+        found = options if namespace or not is_local else await _in_its_namespace(options)
+        checks = partial(doctor.run_all, namespace=found.namespace)
+        return await wired.work(found, page, checks, typer.echo)
+
     if not is_local:
-        process_options.start(lambda: wired.work(options, page, checks, typer.echo), log_level)
-    process_options.start(
-        lambda: _at_terminal(
-            wired.work(options, page, checks, typer.echo), cluster.ClusterTarget(kubeconfig, context)
-        ),
-        log_level or "warning",
-    )
+        process_options.start(work, log_level)
+    target = cluster.ClusterTarget(kubeconfig, context)
+    process_options.start(lambda: _at_terminal(work(), target), log_level or "warning")
+
+
+async def _in_its_namespace(options: "ProcessOptions") -> "ProcessOptions":
+    """With the namespace of the installation. The page itself reports a kubeconfig that cannot be read."""
+    from dataclasses import replace
+
+    from croupier.kube.client import api_client, config
+    from croupier.kube.client.errors import KubeError
+    from croupier.ops.installation import find_namespace
+
+    try:
+        chosen = config.load(options.kubeconfig, options.context)
+    except KubeError:
+        return options
+    async with api_client.connect(chosen) as api:
+        return replace(options, namespace=await find_namespace(api))
 
 
 async def _at_terminal(work: "Coroutine[Any, Any, int]", target: cluster.ClusterTarget) -> int:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from croupier.cli import cluster, rendering, tables, terminal
-from croupier.cli.terminal import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
     from croupier.core.installation.uninstall_plan import Remnant
@@ -29,9 +28,7 @@ def uninstall(
         float,
         typer.Option("--wait", min=1, metavar="SECONDS", help="How long to wait for processes to stop."),
     ] = 60.0,
-    namespace: Annotated[
-        str, typer.Option("--namespace", "-n", metavar="NS", help="Namespace of the installation.")
-    ] = DEFAULT_NAMESPACE,
+    namespace: cluster.InstallationNamespace = None,
     output: terminal.Output = "text",
     kubeconfig: cluster.Kubeconfig = None,
     context: cluster.Context = None,
@@ -51,15 +48,16 @@ def uninstall(
     """
     from croupier.core.installation import uninstall_plan
     from croupier.ops import uninstall as wired
-    from croupier.ops.installation import Installation
+    from croupier.ops.installation import Installation, find_namespace
 
     terminal.check_output(output)
     target = cluster.ClusterTarget(kubeconfig, context)
 
-    async def look(api: "Client") -> "tuple[Remnant, ...]":
-        return await wired.remnants(Installation(api, namespace, wait, api.clock))
+    async def look(api: "Client") -> "tuple[str, tuple[Remnant, ...]]":
+        found = namespace or await find_namespace(api)
+        return found, await wired.remnants(Installation(api, found, wait, api.clock))
 
-    remnants = cluster.run(target, look)
+    home, remnants = cluster.run(target, look)
     going = uninstall_plan.plan(remnants, with_kinds=with_crds)
     staying = uninstall_plan.remaining(remnants, with_kinds=with_crds)
     if check or dry_run:
@@ -72,7 +70,7 @@ def uninstall(
         _ask(going, cluster.server_name(target))
 
     async def work(api: "Client") -> None:
-        installation = Installation(api, namespace, wait, api.clock)
+        installation = Installation(api, home, wait, api.clock)
         await wired.clear(installation, with_kinds=with_crds, told=lambda remnant: typer.echo(remnant.report))
 
     cluster.run(target, work)

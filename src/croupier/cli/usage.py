@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from croupier.cli import cluster, completion, rendering, tables, terminal
-from croupier.cli.terminal import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -44,8 +43,14 @@ def usage(
         str, typer.Option("--output", "-o", metavar="table|json|csv", help="Output format.")
     ] = "table",
     install_namespace: Annotated[
-        str, typer.Option("--install-namespace", metavar="NS", help="Namespace of the installation.")
-    ] = DEFAULT_NAMESPACE,
+        str | None,
+        typer.Option(
+            "--install-namespace",
+            metavar="NS",
+            show_default=cluster.FOUND,
+            help="Namespace of the installation.",
+        ),
+    ] = None,
     kubeconfig: cluster.Kubeconfig = None,
     context: cluster.Context = None,
 ) -> None:
@@ -70,10 +75,10 @@ def usage(
     if last is not None and last <= first:
         terminal.usage_error(f"--until {until}: must be at least one full hour after --since {since}.")
     target = cluster.ClusterTarget(kubeconfig, context)
-    recorded = cluster.run(target, lambda api: _read(api, install_namespace, first))
+    home, recorded = cluster.run(target, lambda api: _read(api, install_namespace, first))
     if recorded is None:
         terminal.fail(
-            f"no usage is recorded in namespace {install_namespace} yet: "
+            f"no usage is recorded in namespace {home} yet: "
             "the first record is written a minute after a pod has received cards."
         )
     chosen: list[Dimension] = [name for name in report.DIMENSIONS if name in dimensions]
@@ -93,15 +98,17 @@ def _hour(option: str, text: str) -> int:
     return int(moment.timestamp()) // HOUR
 
 
-async def _read(api: Any, namespace: str, since: int) -> "RecordedUsage | None":
+async def _read(api: Any, namespace: str | None, since: int) -> "tuple[str, RecordedUsage | None]":
     from croupier.capacity import usage_data
     from croupier.kube.client.errors import Forbidden
+    from croupier.ops.installation import find_namespace
 
+    home = namespace or await find_namespace(api)
     try:
-        return await usage_data.read(api, namespace, since)
+        return home, await usage_data.read(api, home, since)
     except Forbidden:
         terminal.fail(
-            f"you may not read the records of usage: they are ConfigMaps in namespace {namespace}. "
+            f"you may not read the records of usage: they are ConfigMaps in namespace {home}. "
             "Ask for a RoleBinding to the Role croupier-usage-reader in that namespace."
         )
 

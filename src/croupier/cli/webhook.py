@@ -8,7 +8,7 @@ import typer
 from croupier.cli import fallback_options
 from croupier.cli.cluster import Context, Kubeconfig
 from croupier.cli.fallback_options import MinMemory, PreferAvailable, Quantities, WhenNothingFits
-from croupier.cli.process_options import HealthAddress, LogLevel, SettingsFrom
+from croupier.cli.process_options import NAMESPACE_VARIABLE, HealthAddress, LogLevel, SettingsFrom
 from croupier.cli.terminal import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 Namespace = Annotated[
     str,
     typer.Option(
-        "--namespace", "-n", metavar="NS", help="Namespace of the Service and of the certificate's Secret."
+        "--namespace",
+        "-n",
+        metavar="NS",
+        envvar=NAMESPACE_VARIABLE,
+        help="Namespace of the Service and of the certificate's Secret.",
     ),
 ]
 Url = Annotated[

@@ -39,7 +39,7 @@ from croupier.kube.client.errors import KubeError
 from croupier.kube.client.resource import Raw
 from croupier.kube.client.transport import ApiRequest
 from croupier.ops import doctor_guard, doctor_permissions, doctor_processes, doctor_webhook
-from croupier.ops.installation import ELECTIONS, Installation, renew_time
+from croupier.ops.installation import ELECTIONS, Installation, find_namespace, renew_time
 from croupier.wiring import limits
 
 T = TypeVar("T")
@@ -53,10 +53,14 @@ SCHEDULER_TIMEOUT: Final = 120.0
 Check: TypeAlias = Callable[[Installation], Awaitable[InstallationProblems]]
 
 
-async def connect_to(api: Client, namespace: str) -> Installation:
-    """Raises if the API server is unreachable, so that this is one error and not one per check."""
+async def connect_to(api: Client, namespace: str | None) -> Installation:
+    """Find the namespace unless it is given.
+
+    Raises if the API server is unreachable, so that this is one error and not one per check.
+    """
     await api.raw(ApiRequest("GET", "/version"))
-    return Installation(api, namespace, clock=api.clock, list_once=True)
+    found = namespace or await find_namespace(api)
+    return Installation(api, found, clock=api.clock, list_once=True)
 
 
 async def run_all(api: Client, namespace: str) -> dict[str, Any]:
@@ -137,7 +141,9 @@ async def _scheduler(cluster: Installation) -> InstallationProblems:
             waiting=[
                 _key(pod) for pod in pods if not _is_bound(pod) and _is_ignored(pod, cluster.clock.now())
             ],
-            unmarked=[_key(pod) for pod in live if not _is_bound(pod) and _lacks_the_mark(pod)],
+            unmarked=[
+                _key(pod) for pod in live if not _is_bound(pod) and _lacks_the_mark(pod, cluster.namespace)
+            ],
         )
     )
 
@@ -156,10 +162,10 @@ def _is_marked(pod: Raw) -> bool:
     return any(LEDGER in (container.get("resources", {}).get("requests") or {}) for container in containers)
 
 
-def _lacks_the_mark(pod: Raw) -> bool:
+def _lacks_the_mark(pod: Raw, ours: str) -> bool:
     spec = podspec_view.read(pod)
     asks = () if isinstance(spec, Refusal) else spec.containers
-    excluded = pod["metadata"]["namespace"] in EXCLUDED
+    excluded = pod["metadata"]["namespace"] in {*EXCLUDED, ours}
     return not excluded and not _is_marked(pod) and any(map(ledger_resource.asks_for_cards, asks))
 
 

@@ -37,6 +37,7 @@ async def gather(api: Client, namespace: str) -> WebhookFacts:
     known = {policy_["metadata"]["name"] for policy_ in (await api.list(kinds.ADMISSION_POLICIES)).items}
     probe, message = await _probe(api, registered.get(MUTATING))
     return WebhookFacts(
+        namespace,
         hooks={
             kind: [_hook(hook) for hook in webhook.get("webhooks", [])]
             for kind, webhook in registered.items()
@@ -45,7 +46,6 @@ async def gather(api: Client, namespace: str) -> WebhookFacts:
         served_until=await _served_until(api, namespace),
         probe=probe,
         message=message,
-        namespace=namespace,
         policies_missing=[name for name in NEEDED if name not in known & bound],
     )
 

@@ -1,13 +1,17 @@
 """Reads the cluster of an installation, for doctor and uninstall."""
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
+from croupier.api import kinds
 from croupier.api.core_v1 import Lease
+from croupier.api.meta import PART_OF_SELECTOR
+from croupier.core.model.namespaces import DEFAULT_NAMESPACE
 from croupier.kube.client.api_client import EVERYTHING, Client, Selection
 from croupier.kube.client.clock import Clock, SystemClock
-from croupier.kube.client.errors import NotFound
+from croupier.kube.client.errors import Forbidden, KubeError, NotFound
 from croupier.kube.client.resource import Resource
 from croupier.wiring import bootstrap, inventory, limits, manager, pools
 
@@ -21,6 +25,33 @@ ELECTIONS: Final = {
     limits.LEASE: limits.LEASE,
 }
 """Deployments with leader election, and their Leases."""
+_PARTS: Final = Selection(labels=PART_OF_SELECTOR)
+_TRACES: Final[tuple[tuple[tuple[Resource[Any], Selection], ...], ...]] = (
+    ((kinds.DEPLOYMENTS, _PARTS), (kinds.DAEMON_SETS, _PARTS)),
+    ((kinds.SERVICE_ACCOUNTS, _PARTS),),
+    ((kinds.LEASES.raw, Selection(fields=f"metadata.name={pools.LEASE}")),),
+)
+"""What shows the namespace of an installation: processes, else their accounts, else what they left."""
+
+
+class SeveralInstallations(KubeError):
+    """More than one namespace has an installation; the message names them."""
+
+
+async def find_namespace(api: Client) -> str:
+    """The namespace of the installation; the default one if there is none or it may not be searched for."""
+    with suppress(Forbidden):
+        for traces in _TRACES:
+            items = [item for kind, selection in traces for item in (await api.list(kind, selection)).items]
+            found: list[str] = sorted({item["metadata"]["namespace"] for item in items})
+            if len(found) > 1:
+                raise SeveralInstallations(
+                    f"Croupier is installed in the namespaces {', '.join(found)}: "
+                    "choose one with --namespace, and remove the others (croupier uninstall)"
+                )
+            if found:
+                return found[0]
+    return DEFAULT_NAMESPACE
 
 
 @dataclass(frozen=True, slots=True)

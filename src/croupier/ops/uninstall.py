@@ -41,6 +41,8 @@ LEASE_TTL: Final = timedelta(seconds=20)
 ROUNDS: Final = 5
 AT_ONCE: Final = 16
 POLL: Final = 0.5
+TEST_POD: Final = "app=croupier-doctor"
+"""Selects the pod of `helm test` (charts/croupier/templates/tests)."""
 OUR_PREFIX: Final = "croupier-"
 OUR_RESOURCES: Final = ("gpu.mps.io/", "gpu.deckhouse.io/")
 POLICIES: Final = (
@@ -177,9 +179,11 @@ async def _created_objects(cluster: Installation) -> list[Remnant]:
     created += [
         uninstall_plan.kept("Secret", item.metadata.key, "the webhook's certificate") for item in secrets
     ]
-    pods = await cluster.all(kinds.PODS, cluster.here(SERVICE))
+    pods = {SERVICE: "a service started on a node", TEST_POD: "the pod of a helm test"}
     return created + [
-        uninstall_plan.kept("Pod", pod.metadata.key, "a service started on a node") for pod in pods
+        uninstall_plan.kept("Pod", pod.metadata.key, what)
+        for labels, what in pods.items()
+        for pod in await cluster.all(kinds.PODS, cluster.here(labels))
     ]
 
 
@@ -242,7 +246,9 @@ def _fresh(moment: datetime | None, now: datetime) -> bool:
 
 
 async def _ended(cluster: Installation) -> bool:
-    return not await cluster.all(kinds.PODS, cluster.here(PART_OF_SELECTOR))
+    """A pod that has ended may stay, such as that of `helm test`."""
+    pods = await cluster.all(kinds.PODS, cluster.here(PART_OF_SELECTOR))
+    return all(pod.status.phase in ("Succeeded", "Failed") for pod in pods)
 
 
 async def _without_kinds(cluster: Installation) -> bool:

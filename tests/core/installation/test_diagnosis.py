@@ -111,6 +111,7 @@ def test_equal_crds_have_no_differences(anything):
 
 def hooks(**changes: object) -> WebhookFacts:
     seen: dict[str, object] = {
+        "namespace": "ns",
         "hooks": {"Mutating": [RegisteredWebhook("fallback", NOW + timedelta(days=300))]},
         "wanted": WANTED,
         "served_until": NOW + timedelta(days=30),
@@ -202,7 +203,7 @@ PLUGINS = {
 
 @pytest.mark.parametrize(("seen", "expected"), PLUGINS.values(), ids=PLUGINS)
 def test_plugins(seen, expected):
-    assert summary(diagnosis_cluster.plugins([seen])) == expected
+    assert summary(diagnosis_cluster.plugins([seen], "ns")) == expected
 
 
 def ago(seconds: float) -> datetime:
@@ -221,7 +222,20 @@ AGENTS = {
 
 @pytest.mark.parametrize(("lives", "silent", "expected"), AGENTS.values(), ids=AGENTS)
 def test_agents(lives, silent, expected):
-    assert summary(diagnosis.agents(lives, silent, NOW)) == expected
+    assert summary(diagnosis.agents(lives, silent, now=NOW, namespace="ns")) == expected
+
+
+def test_printed_commands_name_the_namespace_of_the_installation():
+    """They are typed as printed, so one that names another namespace finds nothing."""
+    problems = (
+        *diagnosis.agents({"n": None}, {}, now=NOW, namespace="mine"),
+        *diagnosis_cluster.plugins([NodeResources("n", served=("False", "gone"))], "mine"),
+        *diagnosis_cluster.webhooks(hooks(namespace="mine", served_until=NOW), NOW),
+        *diagnosis_cluster.webhooks(hooks(namespace="mine", probe="failed"), NOW),
+    )
+
+    assert len(problems) == 4
+    assert [problem.remedy for problem in problems if "kubectl -n mine " not in problem.remedy] == []
 
 
 def test_a_market_without_an_agent_is_a_problem_and_a_disabled_check_is_not():

@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 from typing import Any, Final, Literal, TypeAlias
 
 from croupier.core.model import name_list
-from croupier.core.model.namespaces import DEFAULT_NAMESPACE
 from croupier.core.pods import disabled
 
 Severity: TypeAlias = Literal["error", "warning", "note"]
@@ -251,7 +250,7 @@ def agents(
     told_silent: Mapping[str, str],
     now: datetime,
     *,
-    namespace: str = DEFAULT_NAMESPACE,
+    namespace: str,
 ) -> InstallationProblems:
     """The agents of nodes with cards: by their Leases, and by the conditions of the inventory."""
     quiet = {node: f"no heartbeat {since}" for node, since in without_heartbeat(lives, now).items()}

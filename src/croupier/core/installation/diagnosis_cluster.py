@@ -25,6 +25,8 @@ class RegisteredWebhook:
 
 @dataclass(frozen=True, slots=True)
 class WebhookFacts:
+    namespace: str
+    """The namespace of the webhook."""
     hooks: Mapping[str, Sequence[RegisteredWebhook]]
     """By kind of configuration; a missing configuration is left out."""
     wanted: Mapping[str, Collection[str]]
@@ -34,7 +36,6 @@ class WebhookFacts:
     message: str = ""
     """The API server's answer to the probe."""
     policies_missing: Collection[str] = ()
-    namespace: str = DEFAULT_NAMESPACE
 
     @property
     def restart(self) -> str:
@@ -121,7 +122,7 @@ class NodeResources:
     """Status and message of the condition GPUResourcesServed; None if the condition is missing."""
 
 
-def plugins(nodes: Sequence[NodeResources], namespace: str = DEFAULT_NAMESPACE) -> InstallationProblems:
+def plugins(nodes: Sequence[NodeResources], namespace: str) -> InstallationProblems:
     complaints = []
     for node in nodes:
         where = f"node {node.node}"
