@@ -1,6 +1,6 @@
 # Development commands. `make` without a target lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup installed demo test check prove bench lab docs clean generate web lock packages
+.PHONY: help setup installed demo unit test check prove bench lab docs clean generate web lock packages
 
 PYTHON ?= python3
 VENV := .venv
@@ -24,6 +24,9 @@ installed: $(STAMP) packages
 
 demo: installed ## Start a cluster with simulated GPU nodes and show what Croupier does
 	$(BIN)/croupier demo
+
+unit: $(STAMP) ## Run the tests that need no Kubernetes, in less than a minute
+	$(BIN)/pytest --unit -n $(WORKERS) -q
 
 test: installed ## Run all tests on a real Kubernetes (the first run builds it in about ten minutes)
 	$(BIN)/croupier lab build $(REAL_NODE) --helm
