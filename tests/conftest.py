@@ -11,7 +11,7 @@ from croupier.api import crds
 from croupier_lab import shared_cluster
 from croupier_lab.pytest_plugin import RUN
 
-pytest_plugins = ["tests.unit_selection"]
+pytest_plugins = ["tests.unit_selection", "tests.run_report"]
 
 # Machines are shared, so the duration of an example is not meaningful.
 settings.register_profile("croupier", deadline=None)
