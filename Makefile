@@ -45,7 +45,7 @@ check: $(STAMP) ## Check linters, types, layers and generated files
 
 prove: installed ## Run the proof tests at full size: nothing is overcommitted, lost or leaked (docs/proof.md)
 	$(BIN)/croupier lab build $(REAL_NODE)
-	$(BIN)/pytest tests/proof tests/hostile tests/ui/browser --prove-full
+	$(BIN)/pytest tests/proof tests/hostile tests/fuzz tests/ui/browser --prove-full
 
 bench: installed ## Run the benchmarks; prints a table and writes bench/results/latest.json
 	$(BIN)/croupier lab build
