@@ -1,6 +1,6 @@
 # Development commands. `make` without a target lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup installed demo unit test check prove bench lab docs clean generate web lock packages
+.PHONY: help setup installed demo unit test coverage check prove bench lab docs clean generate web lock packages
 
 PYTHON ?= python3
 VENV := .venv
@@ -31,6 +31,13 @@ unit: $(STAMP) ## Run the tests that need no Kubernetes, in less than a minute
 test: installed ## Run all tests on a real Kubernetes (the first run builds it in about ten minutes)
 	$(BIN)/croupier lab build $(REAL_NODE) --helm
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+coverage: installed ## Run all tests and print coverage with the ten least covered files (TESTS=--unit for some)
+	@mkdir -p build/coverage
+	$(BIN)/coverage erase
+	-$(BIN)/coverage run -m pytest -n $(WORKERS) -q $(TESTS)
+	$(BIN)/coverage combine --quiet
+	@$(BIN)/coverage report --sort=cover | awk 'NR <= 12 || /^TOTAL/'
 
 check: $(STAMP) ## Check linters, types, layers and generated files
 	$(BIN)/ruff check .

@@ -75,7 +75,7 @@ def _code_objects(values: Iterable[object]) -> Iterator[object]:
         if _is_starter(value):
             yield value
         elif isinstance(value, (FunctionType, type)):
-            if _is_ours(value):
+            if _is_ours(value.__module__):
                 yield value
         elif isinstance(value, dict):
             yield from _code_objects(value.values())
@@ -83,7 +83,7 @@ def _code_objects(values: Iterable[object]) -> Iterator[object]:
             yield from _code_objects(value)
         elif (inner := _wrapped(value)) is not None:
             yield from _code_objects(inner)
-        elif not isinstance(value, ModuleType) and _is_ours(type(value)):
+        elif not isinstance(value, ModuleType) and _is_ours(type(value).__module__):
             yield type(value)
 
 
@@ -104,9 +104,8 @@ def _wrapped(value: object) -> tuple[object, ...] | None:
 
 
 @functools.cache
-def _is_ours(code: FunctionType | type) -> bool:
-    module = sys.modules.get(getattr(code, "__module__", None) or "")
-    file = getattr(module, "__file__", None)
+def _is_ours(module: str | None) -> bool:
+    file = getattr(sys.modules.get(module or ""), "__file__", None)
     return file is not None and not file.startswith(INSTALLED)
 
 

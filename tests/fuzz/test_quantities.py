@@ -9,7 +9,7 @@ from croupier.core import quantity
 from croupier.core.quantity import MAX_NANOS, NANO, InvalidQuantityError, Style
 from tests.fuzz import inputs
 
-SUFFIXES = {"": 1, "n": Fraction(1, 10**9), "u": Fraction(1, 10**6), "m": Fraction(1, 1000)}
+SUFFIXES = {"": Fraction(1), "n": Fraction(1, 10**9), "u": Fraction(1, 10**6), "m": Fraction(1, 1000)}
 SUFFIXES |= {suffix: Fraction(1000**power) for power, suffix in enumerate("kMGTPE", start=1)}
 SUFFIXES |= {f"{suffix}i": Fraction(1024**power) for power, suffix in enumerate("KMGTPE", start=1)}
 
@@ -32,7 +32,7 @@ def reference(text: str) -> Fraction | None:
     if rest in SUFFIXES:
         return Fraction(number.rstrip(".").replace("+.", "+0.").replace("-.", "-0.")) * SUFFIXES[rest]
     if re.fullmatch(r"[eE][+-]?[0-9]+", rest, re.ASCII):
-        return Fraction(number.rstrip(".")) * Fraction(10) ** int(rest[1:])
+        return Fraction(number.rstrip(".")) * Fraction(f"1e{rest[1:]}")
     return None
 
 
