@@ -1,6 +1,6 @@
 # Development commands. `make` without a target lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup installed demo unit test coverage check prove bench lab docs clean generate web lock packages
+.PHONY: help setup installed demo unit test coverage mutate check prove bench lab docs clean generate web lock packages
 
 PYTHON ?= python3
 VENV := .venv
@@ -38,6 +38,9 @@ coverage: installed ## Run all tests and print coverage with the ten least cover
 	-$(BIN)/coverage run -m pytest -n $(WORKERS) -q $(TESTS)
 	$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report --sort=cover | awk 'NR <= 12 || /^TOTAL/'
+
+mutate: $(STAMP) ## Run mutation tests of one part of core: make mutate PART=ledger
+	$(BIN)/python -m tools.mutate $(PART)
 
 check: $(STAMP) ## Check linters, types, layers and generated files
 	$(BIN)/ruff check .

@@ -15,6 +15,7 @@ pytest_plugins = ["tests.unit_selection", "tests.run_report"]
 
 # Machines are shared, so the duration of an example is not meaningful.
 settings.register_profile("croupier", deadline=None)
+settings.register_profile("mutate", deadline=None, max_examples=20, derandomize=True, database=None)
 settings.load_profile("croupier")
 
 # Background shells ignore SIGINT, and child processes would inherit this.
