@@ -55,9 +55,10 @@ class TestSource:
         return f".{function.name}" if function in self.methods else f"{self.module}.{function.name}"
 
     def called(self, function: AnyFunction) -> set[str]:
-        """What it calls: module.function, or .method for an object."""
-        calls = (node.func for node in ast.walk(function) if isinstance(node, ast.Call))
-        return {self._resolved(ast.unparse(called)) for called in calls}
+        """What it calls or passes to a call: module.function, or .method for an object."""
+        calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
+        passed = (value for call in calls for value in call.args if isinstance(value, ast.Name))
+        return {self._resolved(ast.unparse(called)) for called in (*(call.func for call in calls), *passed)}
 
     def _resolved(self, written: str) -> str:
         owner, _, name = written.rpartition(".")
@@ -118,6 +119,7 @@ ASSERTS = {
     "an imported helper": "from tests.polling import until\ndef test_it():\n    until(run)",
     "a helper of an imported module": "from tests import polling\ndef test_it():\n    polling.until(run)",
     "a method of an environment": "def test_it(env):\n    env.becomes()",
+    "a helper that is passed on": "def check():\n    assert 1\ndef test_it(fuzz):\n    fuzz(check)",
     "a helper of a helper": "def check(env):\n    env.becomes()\ndef test_it(env):\n    check(env)",
 }
 DOES_NOT = {
