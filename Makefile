@@ -1,6 +1,6 @@
 # Development commands. `make` without a target lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup installed demo test check prove bench lab docs clean generate web lock packages
+.PHONY: help setup installed demo unit test coverage mutate check prove bench lab docs clean generate web lock packages
 
 PYTHON ?= python3
 VENV := .venv
@@ -25,9 +25,22 @@ installed: $(STAMP) packages
 demo: installed ## Start a cluster with simulated GPU nodes and show what Croupier does
 	$(BIN)/croupier demo
 
+unit: $(STAMP) ## Run the tests that need no Kubernetes, in less than a minute
+	$(BIN)/pytest --unit -n $(WORKERS) -q
+
 test: installed ## Run all tests on a real Kubernetes (the first run builds it in about ten minutes)
 	$(BIN)/croupier lab build $(REAL_NODE) --helm
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+coverage: installed ## Run all tests and print coverage with the ten least covered files (TESTS=--unit for some)
+	@mkdir -p build/coverage
+	$(BIN)/coverage erase
+	-$(BIN)/coverage run -m pytest -n $(WORKERS) -q $(TESTS)
+	$(BIN)/coverage combine --quiet
+	@$(BIN)/coverage report --sort=cover | awk 'NR <= 12 || /^TOTAL/'
+
+mutate: $(STAMP) ## Run mutation tests of one part of core: make mutate PART=ledger
+	$(BIN)/python -m tools.mutate $(PART)
 
 check: $(STAMP) ## Check linters, types, layers and generated files
 	$(BIN)/ruff check .
@@ -42,7 +55,7 @@ check: $(STAMP) ## Check linters, types, layers and generated files
 
 prove: installed ## Run the proof tests at full size: nothing is overcommitted, lost or leaked (docs/proof.md)
 	$(BIN)/croupier lab build $(REAL_NODE)
-	$(BIN)/pytest tests/proof tests/hostile tests/ui/browser --prove-full
+	$(BIN)/pytest tests/proof tests/hostile tests/fuzz tests/ui/browser --prove-full
 
 bench: installed ## Run the benchmarks; prints a table and writes bench/results/latest.json
 	$(BIN)/croupier lab build

@@ -13,8 +13,11 @@ from croupier.cli.cluster import TIMEOUT_VARIABLE
 from croupier_lab import shared_cluster
 from croupier_lab.pytest_plugin import RUN
 
+pytest_plugins = ["tests.unit_selection", "tests.run_report"]
+
 # Machines are shared, so the duration of an example is not meaningful.
 settings.register_profile("croupier", deadline=None)
+settings.register_profile("mutate", deadline=None, max_examples=20, derandomize=True, database=None)
 settings.load_profile("croupier")
 
 # For the same reason, commands wait longer for the first answer of the API server.

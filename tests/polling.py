@@ -1,14 +1,35 @@
-"""Polling for a state with a deadline, instead of fixed sleeps."""
+"""Polling for a state with a deadline, instead of fixed sleeps.
+
+Long waits are recorded for the report at the end of a run (`tests/run_report.py`).
+"""
 
 import asyncio
+import contextlib
+import os
 import time
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Iterator
+from typing import NamedTuple, TypeVar
 
 T = TypeVar("T")
 
 TIMEOUT = 50.0
 """Seconds. Enough on a busy machine, and less than the resync interval of most controllers (one minute)."""
+
+LONG = 5.0
+"""Seconds from which a wait is recorded."""
+
+
+class Wait(NamedTuple):
+    """A wait that took long. A tuple, so that a worker of pytest-xdist can send it."""
+
+    seconds: float
+    tries: int
+    what: str
+    test: str
+
+
+LONG_WAITS: list[Wait] = []
+"""Those of this process."""
 
 
 async def until(look: Callable[[], T], what: str = "it", within: float = TIMEOUT) -> T:
@@ -25,16 +46,37 @@ async def until_async(
 ) -> T:
     loop = asyncio.get_running_loop()
     deadline = loop.time() + within
-    while not (result := await look()):
-        assert loop.time() < deadline, f"waited {within:g} s for {what}"
-        await asyncio.sleep(every)
+    with _recorded(what) as count_try:
+        while not (result := await look()):
+            assert loop.time() < deadline, f"waited {within:g} s for {what}"
+            count_try()
+            await asyncio.sleep(every)
     return result
 
 
 def until_blocking(look: Callable[[], T | None], what: str = "it", within: float = 60.0) -> T:
     """The same outside an event loop, for looks that start processes."""
     deadline = time.monotonic() + within
-    while not (result := look()):
-        assert time.monotonic() < deadline, f"waited {within:g} s for {what}"
-        time.sleep(0.1)
+    with _recorded(what) as count_try:
+        while not (result := look()):
+            assert time.monotonic() < deadline, f"waited {within:g} s for {what}"
+            count_try()
+            time.sleep(0.1)
     return result
+
+
+@contextlib.contextmanager
+def _recorded(what: str) -> Iterator[Callable[[], None]]:
+    """Records the wait if it takes long, also one that fails."""
+    started, tries = time.monotonic(), [1]
+
+    def count_try() -> None:
+        tries[0] += 1
+
+    try:
+        yield count_try
+    finally:
+        seconds = time.monotonic() - started
+        if seconds >= LONG:
+            test = os.environ.get("PYTEST_CURRENT_TEST", "outside of a test").split(" (")[0]
+            LONG_WAITS.append(Wait(seconds, tries[0], what, test))

@@ -121,7 +121,10 @@ async def test_unmarked_requests_of_cards_are_refused(pod, sentence, api: Client
 
 @pytest.mark.parametrize("pod", ADMITTED.values(), ids=ADMITTED)
 async def test_other_pods_are_admitted(pod, api: Client, guarded: str):
-    await create(api, pod, guarded)
+    created = await create(api, pod, guarded)
+
+    assert envs.limits(created) == envs.limits(pod)
+    assert created["metadata"]["namespace"] == guarded
 
 
 async def test_existing_pods_can_be_updated(api: Client, guarded: str):
@@ -129,9 +132,16 @@ async def test_existing_pods_can_be_updated(api: Client, guarded: str):
 
     await api.patch(kinds.PODS, "old", change, namespace=guarded)
 
+    changed = await api.get(kinds.PODS.raw, "old", namespace=guarded)
+    assert changed["metadata"]["labels"]["note"] == "new"
+    assert changed["metadata"]["annotations"][RATIO] == "50"
+
 
 async def test_kube_system_is_excluded(api: Client):
-    await create(api, asking({GPU: "1"}), SYSTEM)
+    created = await create(api, asking({GPU: "1"}), SYSTEM)
+
+    assert envs.limits(created) == {"main": {GPU: "1"}}
+    assert created["metadata"]["namespace"] == SYSTEM
 
 
 async def test_mirrors_of_static_pods_are_admitted(api: Client, cluster: Cluster, guarded: str):
@@ -146,9 +156,12 @@ async def test_mirrors_of_static_pods_are_admitted(api: Client, cluster: Cluster
         async with api_client.connect(
             replace(config.load(cluster.kubeconfig), impersonate=identity)
         ) as kubelet:
-            await create(kubelet, mirror, guarded)
+            created = await create(kubelet, mirror, guarded)
     finally:
         await api.delete(kinds.NODES, node)
+
+    assert created["metadata"]["annotations"][MIRROR] == "hash"
+    assert envs.limits(created) == {"main": {GPU: "1"}}
 
 
 async def test_the_webhook_is_called_before_the_policy(api: Client, cluster: Cluster, lab: object):

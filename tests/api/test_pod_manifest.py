@@ -95,6 +95,10 @@ REFUSED = {
     "broken YAML": ("kind: Pod\nspec: {", "neither YAML nor JSON at line 2"),
     "a control character": ("kind: \x01", "neither YAML nor JSON"),
     "a tag of Python": ("kind: !!python/object:os.system x", "neither YAML nor JSON at line 1"),
+    "a tag without its value": (
+        "kind: !!int ''",
+        "has a value that cannot be read: string index out of range",
+    ),
     "deep nesting": ("[" * 5000 + "]" * 5000, "nested too deeply"),
     "a cycle": ("kind: Pod\nspec: &a {x: *a}", "more than 200000 values; aliases count each time"),
 }

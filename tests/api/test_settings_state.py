@@ -88,3 +88,35 @@ CHANGES = {
 @pytest.mark.parametrize(("started", "before", "after", "news"), CHANGES.values(), ids=CHANGES)
 def test_the_effect_of_a_change(started, before, after, news):
     assert settings_state.diff(before, after, started=started) == news
+
+
+def in_config_map(text: object) -> dict[str, object]:
+    return {"kind": "ConfigMap", "data": {"settings.yaml": text}}
+
+
+UNREADABLE = {
+    "a tag without its value": (in_config_map("logLevel: !!int ''"), "unsupported numbers, dates or keys"),
+    "endless depth": (in_config_map("[" * 5_000), "nested too deeply"),
+    "settings that are no text": (in_config_map({"logLevel": "Debug"}), "must be text"),
+    "data that is no mapping": (
+        {"kind": "ConfigMap", "data": ["a"]},
+        "data of a ConfigMap must be a mapping",
+    ),
+    "a spec that is no mapping": (
+        {"kind": "ModuleConfig", "spec": "a"},
+        "spec of a ModuleConfig must be a mapping",
+    ),
+    "keys of several types": ({1: 2, "a": 3}, "the key 1 is not text; write it in quotes"),
+    "a name of two lines": ({"a\nb": 1}, "a b: there is no such setting"),
+    "a name without end": ({"reservation": {"a" * 70_000: {5: 1}}}, "the key 5 is not text"),
+}
+
+
+@pytest.mark.parametrize(("document", "sentence"), UNREADABLE.values(), ids=UNREADABLE)
+def test_unreadable_settings_are_rejected_in_one_line(document, sentence):
+    rejected = settings_state.read(document)
+
+    assert isinstance(rejected, RejectedSettings)
+    assert sentence in str(rejected)
+    assert "\n" not in str(rejected)
+    assert len(str(rejected)) < 1_000

@@ -1,6 +1,5 @@
 """The wire format matches the Go types of kube-scheduler, and invalid input is handled."""
 
-import contextlib
 import json
 
 import pytest
@@ -9,6 +8,8 @@ from hypothesis import strategies as st
 
 from croupier.extender import protocol
 from croupier.extender.protocol import (
+    ExtenderArgs,
+    ExtenderBindingArgs,
     ExtenderBindingResult,
     ExtenderFilterResult,
     Malformed,
@@ -95,5 +96,10 @@ def test_invalid_input_raises_only_malformed(body):
 )
 def test_any_json_is_read_or_malformed(value):
     for read in (protocol.arguments, protocol.binding):
-        with contextlib.suppress(Malformed):
-            read(json.dumps(value).encode())
+        answer: object
+        try:
+            answer = read(json.dumps(value).encode())
+        except Malformed as refusal:
+            answer = str(refusal)
+
+        assert isinstance(answer, ExtenderArgs | ExtenderBindingArgs) or 0 < len(str(answer)) < 300

@@ -44,6 +44,9 @@ async def test_hanging_binds_delay_filter_for_a_limited_time(busy, monkeypatch):
     binds = await under_way(made, 2)
 
     await made.wait_for_slot()
+    still_running = [bind for bind in binds if not bind.done()]
 
     go.set()
     await asyncio.gather(*binds)
+
+    assert still_running == binds

@@ -10,6 +10,7 @@ import yaml
 
 from croupier.api import convert_pod
 from croupier.api.core_v1 import Pod
+from croupier.api.yaml_errors import INVALID_SCALARS
 from croupier.core import jsonpatch
 from croupier.core.model.pod_view import PodView
 from croupier.core.model.refusal import Refusal
@@ -84,12 +85,7 @@ def documents(text: str) -> list[Any] | Refusal:
         where = getattr(error, "problem_mark", None)
         line = f" at line {where.line + 1}" if where is not None else ""
         return Refusal(f"neither YAML nor JSON{line}")
-    except (
-        ValueError,
-        KeyError,
-        AttributeError,
-        TypeError,
-    ) as error:  # a tag or date that does not fit its text
+    except INVALID_SCALARS as error:
         return Refusal(f"has a value that cannot be read: {error}")
     return found if _is_small(found) else Refusal(f"more than {MAX_VALUES} values; aliases count each time")
 

@@ -24,19 +24,38 @@ _TYPE_NAMES: Final = {
 }
 
 
+MAX_PATH: Final = 200
+"""Characters of a path in a message."""
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Problem:
     path: str
     sentence: str
 
     def __str__(self) -> str:
-        return f"{self.path or 'settings'}: {self.sentence}"
+        where = " ".join(self.path.split())[:MAX_PATH]  # a foreign name may be long, and Events are not
+        return f"{where or 'settings'}: {self.sentence}"
 
 
 def problems(data: Any) -> list[Problem]:
     """Every error in the settings, sorted by path. Empty if they are valid."""
+    if invalid_keys := sorted(_invalid_keys("", data)):
+        return invalid_keys
     invalid = [problem for error in _validator().iter_errors(data) for problem in _problems_in(error)]
     return sorted({*invalid, *_contradictions(data if isinstance(data, dict) else {})})
+
+
+def _invalid_keys(path: str, data: Any) -> Iterator[Problem]:
+    """YAML keys such as 5, true or a date: JSON, and so the schema, has only text."""
+    if isinstance(data, dict):
+        for key, value in data.items():
+            if not isinstance(key, str):
+                yield Problem(path, f"the key {_quoted(key)} is not text; write it in quotes")
+            yield from _invalid_keys(f"{path}.{_shown_key(key)}".lstrip("."), value)
+    elif isinstance(data, list):
+        for index, value in enumerate(data):
+            yield from _invalid_keys(f"{path}.{index}".lstrip("."), value)
 
 
 @cache
@@ -84,13 +103,17 @@ def _problems_in(error: "ValidationError") -> Iterator[Problem]:
         case "minimum" | "maximum" | "minLength" | "maxLength" | "maxItems" | "maxProperties":
             yield Problem(path, f"{_quoted(value)} is out of range: {_range(node)}")
         case _:
-            yield Problem(path, error.message)
+            yield Problem(path, " ".join(error.message.split())[:MAX_PATH])
 
 
 def _unknown_name(name: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {close[0]}? " if close else ""
     return f"there is no such setting; {hint}valid names here are {', '.join(known)}"
+
+
+def _shown_key(key: Any) -> str:
+    return str(key)[:60]
 
 
 def _quoted(value: Any) -> str:

@@ -7,6 +7,7 @@ import yaml
 
 from croupier.api import chart_values, settings_check
 from croupier.api.settings_check import Problem
+from croupier.api.yaml_errors import INVALID_SCALARS
 
 DocumentKind: TypeAlias = Literal["settings", "values", "ConfigMap", "ModuleConfig"]
 
@@ -15,6 +16,10 @@ MODULE_CONFIG: Final = "gpu-operator"
 CONFIG_MAP: Final = "croupier-settings"
 CONFIG_MAP_KEY: Final = "settings.yaml"
 """The key of the ConfigMap that contains the settings."""
+MAX_SHOWN: Final = 60
+"""Characters of a foreign word in a message."""
+MAX_ERROR: Final = 300
+"""Characters of an error of the YAML parser."""
 DOCUMENT_KINDS: Final[dict[DocumentKind, str]] = {
     "settings": "plain settings (the whole document)",
     "values": "values of the chart (settings are under `settings`)",
@@ -36,8 +41,9 @@ def kind_of(document: Any) -> DocumentKind:
         case None:
             return "values" if _has_chart_keys(document) else "settings"
         case kind:
+            shown = " ".join(str(kind)[:MAX_SHOWN].split())
             raise ValueError(
-                f"a {kind} cannot contain settings; use one of: {', '.join(DOCUMENT_KINDS.values())}"
+                f"a {shown} cannot contain settings; use one of: {', '.join(DOCUMENT_KINDS.values())}"
             )
 
 
@@ -49,7 +55,7 @@ def settings_in(document: Any) -> Any:
         case "ConfigMap":
             return _from_config_map(document)
         case "ModuleConfig":
-            return (document.get("spec") or {}).get("settings") or {}
+            return _mapping(document, "spec").get("settings") or {}
         case "values":
             return document.get("settings") or {}
         case "settings":
@@ -66,7 +72,26 @@ def is_enabled(document: Any) -> bool:
     """Whether the installation is enabled. Only a ModuleConfig can disable it."""
     if not isinstance(document, dict) or document.get("kind") != "ModuleConfig":
         return True
-    return (document.get("spec") or {}).get("enabled") is not False
+    return _mapping(document, "spec").get("enabled") is not False
+
+
+def parse(text: str) -> Any:
+    """The document of a YAML text. ValueError says in one line why it is none."""
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(" ".join(str(error).split())[:MAX_ERROR]) from error
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    except INVALID_SCALARS as error:
+        raise ValueError("it has unsupported numbers, dates or keys") from error
+
+
+def _mapping(document: dict[str, Any], key: str) -> dict[str, Any]:
+    value = document.get(key) or {}
+    if not isinstance(value, dict):
+        raise ValueError(f"{key} of a {document['kind']} must be a mapping")
+    return value
 
 
 def _has_chart_keys(document: dict[str, Any]) -> bool:
@@ -85,12 +110,12 @@ def _misplaced_keys(values: dict[str, Any]) -> Iterator[Problem]:
 
 
 def _from_config_map(document: dict[str, Any]) -> Any:
-    text = (document.get("data") or {}).get(CONFIG_MAP_KEY)
+    text = _mapping(document, "data").get(CONFIG_MAP_KEY)
     if text is None:
         raise ValueError(f"the ConfigMap has no key {CONFIG_MAP_KEY}, which must contain the settings")
+    if not isinstance(text, str):
+        raise ValueError(f"key {CONFIG_MAP_KEY} of the ConfigMap must be text that contains the settings")
     try:
-        return yaml.safe_load(text) or {}
-    except yaml.YAMLError as error:
-        raise ValueError(
-            f"key {CONFIG_MAP_KEY} of the ConfigMap is not valid YAML: {' '.join(str(error).split())}"
-        ) from error
+        return parse(text) or {}
+    except ValueError as error:
+        raise ValueError(f"key {CONFIG_MAP_KEY} of the ConfigMap is not valid YAML: {error}") from error

@@ -91,15 +91,13 @@ def read(file: Path) -> "tuple[Any, list[Problem]]":
     """The document in the file and its problems; exit code 2 if the file cannot be read."""
     import sys
 
-    import yaml
-
     from croupier.api import settings_source
 
     try:
         text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
-        document = yaml.safe_load(text)
+        document = settings_source.parse(text)
         return document, settings_source.problems(document)
     except OSError as missing:
         terminal.usage_error(f"{file}: {missing.strerror or missing}.")
-    except (yaml.YAMLError, UnicodeDecodeError, ValueError) as bad:
+    except ValueError as bad:
         terminal.usage_error(f"{file}: {' '.join(str(bad).split())}")

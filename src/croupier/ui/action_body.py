@@ -165,5 +165,5 @@ def _decode(content: bytes, kind: type[T]) -> T:
         return msgspec.json.decode(content, type=kind)
     except msgspec.ValidationError as error:
         raise BadActionRequest(f"the request cannot be used: {error}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadActionRequest("the request is not JSON") from error

@@ -207,7 +207,7 @@ async def _body(receive: Receive) -> bytes:
     try:
         if body:
             msgspec.json.decode(body)
-    except (msgspec.MsgspecError, RecursionError) as bad:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as bad:
         raise RefusedRequest("body", f"the body of the request is not valid JSON: {bad}", 400) from bad
     return body
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
 import structlog
-import yaml
 
 from croupier.api import kinds, settings_source, settings_state
 from croupier.api.settings import Configuration
@@ -284,8 +283,8 @@ class SettingsWatcher:
 
 def read_file(path: Path) -> Any:
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
+        return settings_source.parse(path.read_text(encoding="utf-8"))
     except OSError as missing:
         raise InvalidSettings(f"file {path}: {missing.strerror or missing}") from missing
-    except (yaml.YAMLError, UnicodeDecodeError) as bad:
-        raise InvalidSettings(f"file {path}: {' '.join(str(bad).split())}") from bad
+    except ValueError as bad:
+        raise InvalidSettings(f"file {path}: {bad}") from bad

@@ -115,6 +115,20 @@ def test_only_held_holders_expire():
     assert book.expired(book.extend(ledger, ME, None), NOON + timedelta(days=9)) == ()
 
 
+def test_rename_leaves_the_other_holders_of_the_card():
+    ledger = with_holder(node(shared(0)), "ns/pod", (CardGrant(card_id(0), 50),), HELD)
+    ledger = with_holder(
+        ledger, "ns/other", (CardGrant(card_id(0), 20),), HoldTerms(until=NOON, reservation="r")
+    )
+
+    renamed = book.rename(ledger, "ns/pod", ME)
+
+    assert renamed.holders() == {ME, "ns/other"}
+    assert renamed.grant("ns/other") == ledger.grant("ns/other")
+    assert renamed.held == {ME: NOON, "ns/other": NOON}
+    assert renamed.reservations == {"ns/other": "r"}
+
+
 def test_rename_moves_the_grant_the_expiry_and_the_reservation():
     ledger = with_holder(
         node(shared(0), mig(1)),

@@ -412,3 +412,12 @@ def test_a_shrinking_node_never_prefers_what_waits_over_a_bound_pod(waiting, bou
     assert len(kept) == amount
     lost = {gpu(number) for number in bound} - kept
     assert not lost or kept <= {gpu(number) for number in bound}
+
+
+def test_a_small_device_fills_the_gap_that_alignment_leaves_between_large_ones():
+    fits = {"1g.10gb": 7, "3g.30gb": 2}
+    sharing = Sharing("MIG", layout=(("3g.30gb", 2), ("1g.10gb", 1)))
+
+    slots = reported_cards.planned_slots(device(pool="p", fits=fits), sharing)
+
+    assert [slot.id for slot in slots] == ["3g.30gb-0", "1g.10gb-3", "3g.30gb-4"]

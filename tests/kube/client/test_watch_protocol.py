@@ -129,3 +129,28 @@ def test_chunk_boundaries_make_no_difference(stream, sizes, cut_off):
 
     assert events == whole
     assert len(whole) == sum(1 for each in stream if each.strip())
+
+
+DEEP = b"[" * 100_000 + b"]" * 100_000
+UNREADABLE = {
+    "an object that is nested too deeply": b'{"type":"ADDED","object":{"metadata":{"name":"a"},"x":'
+    + DEEP
+    + b"}}\n",
+    "an object that is no UTF-8": b'{"type":"ADDED","object":{"metadata":{"name":"\xff"}}}\n',
+    "a line that is nested too deeply": DEEP + b"\n",
+    "a type that is no UTF-8": b'{"type":"\xff","object":{}}\n',
+}
+
+
+@pytest.mark.parametrize("text", UNREADABLE.values(), ids=UNREADABLE)
+def test_an_unreadable_line_is_skipped(text):
+    skipped, event = WatchDecoder(Pod).feed(text + line("ADDED", raw_pod("web")))
+
+    assert isinstance(skipped, SkippedEvent)
+    assert isinstance(event, ObjectEvent)
+
+
+def test_a_bookmark_with_unreadable_metadata_has_no_version():
+    text = b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"\xff"}}}\n'
+
+    assert WatchDecoder(Pod).feed(text) == [Bookmark("")]

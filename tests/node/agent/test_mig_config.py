@@ -35,6 +35,8 @@ REFUSED = {
     "endless depth": ("[" * 1_500, "nested too deeply"),
     "endless length": ("a" * 70_000, "70000 characters"),
     "an endless number": (f"devices: {'9' * 5_000}", "unsupported characters, numbers or keys"),
+    "a tag without its value": ("devices: !!int ''", "unsupported characters, numbers or keys"),
+    "a tag of another type": ("devices: !!bool x", "unsupported characters, numbers or keys"),
     "invisible characters": ("a: \x00", "unsupported characters, numbers or keys"),
 }
 

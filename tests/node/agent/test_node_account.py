@@ -115,11 +115,24 @@ async def test_an_agent_may_report_about_its_own_node(env):
     for _ in range(2):  # the second time there is something to change
         await agent.patch(kinds.NODES, node, _labels(**{"nvidia.com_gpu.count": "4"}))
         await agent.patch(kinds.NODES, node, _status(conditions=[condition]), subresource="status")
+    labelled = await env.api.get(kinds.NODES.raw, node)
     await agent.patch(kinds.NODES, node, {"metadata": {"labels": {"nvidia.com/gpu.count": None}}})
     await agent.apply(kinds.LEASES, _lease(env, node), namespace=env.namespace)
     await agent.patch(kinds.LEASES, f"gpu-node-{node}", {"spec": {}}, namespace=env.namespace)
     await agent.patch(kinds.PODS, pod, allocation, namespace=env.namespace)
+    annotated = await env.api.get(kinds.PODS.raw, pod, namespace=env.namespace)
     await agent.delete(kinds.PODS, pod, namespace=env.namespace, how=DeleteOptions(grace_seconds=0))
+
+    assert labelled["metadata"]["labels"]["nvidia.com/gpu.count"] == "4"
+    assert [one["reason"] for one in labelled["status"]["conditions"]] == ["Applied"]
+    assert (await env.api.get(kinds.NODES.raw, node))["metadata"]["labels"].get(
+        "nvidia.com/gpu.count"
+    ) is None
+    assert annotated["metadata"]["annotations"]["gpu.mps.io/allocation"] == "[]"
+    lease = await env.api.get(kinds.LEASES.raw, f"gpu-node-{node}", namespace=env.namespace)
+    assert lease["metadata"]["annotations"]["gpu.deckhouse.io/node"] == node
+    with pytest.raises(NotFound):
+        await env.api.get(kinds.PODS, pod, namespace=env.namespace)
 
 
 READY = {"type": "Ready", "status": "True", "reason": "Forged", "message": ""}

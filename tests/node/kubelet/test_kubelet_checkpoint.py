@@ -43,6 +43,7 @@ NOTES = {
     "of nothing": (written(), ()),
     "none yet": (None, ()),
     "truncated": ("{", ()),
+    "nested too deeply": ('{"Data": ' + "[" * 100_000, ()),
     "of an unknown format": ('{"Data": {"PodDeviceEntries": [{"DeviceIDs": ["a"]}]}}', ()),
 }
 

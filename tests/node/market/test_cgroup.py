@@ -204,6 +204,17 @@ def test_any_file_content_can_be_parsed(text):
     cgroup_files.usage_v2(text)
 
 
+@pytest.mark.parametrize(
+    "text", ["9" * 5_000, "٣", "-5", "1.5"], ids=["endless", "Arabic", "negative", "half"]
+)
+def test_what_no_kernel_writes_is_unreadable(text):
+    assert cgroup_files.usage_v1(text) is None
+    assert cgroup_files.usage_v2(f"usage_usec {text}") is None
+    assert cgroup_files.quota_v2(f"{text} 100000") is None
+    assert cgroup_files.quota_v2(f"max {text}") is None
+    assert cgroup_files.quota_v1("1000", text) is None
+
+
 def test_the_runtime_prefix_of_a_container_id_is_removed():
     assert cgroup_paths.container_id(f"containerd://{ID}") == ID
     assert cgroup_paths.container_id("") == ""

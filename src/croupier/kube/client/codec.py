@@ -18,6 +18,9 @@ T = TypeVar("T")
 Body = msgspec.Struct | Raw
 """A request body: a Struct, or the object as a dict."""
 
+NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises for bytes that are no JSON, no UTF-8, or nested too deeply to be read."""
+
 SAME_KIND_SUBRESOURCES = frozenset({None, "status", "resize", "ephemeralcontainers"})
 """Subresources whose body is the object itself; other subresources have their own kinds."""
 
@@ -33,7 +36,7 @@ def decode(type_: type[T], data: bytes | msgspec.Raw) -> T:
         typed: T = decoder(type_).decode(data)  # type: ignore[arg-type]  # mypy doubts that types hash
     except msgspec.ValidationError:
         return _decode_without_nulls(type_, data)
-    except msgspec.DecodeError as bad:
+    except NOT_JSON as bad:
         raise Undecodable(f"not JSON: {bad}") from bad
     return typed
 
@@ -64,7 +67,11 @@ def without_nulls(value: Any) -> Any:
 
 
 def _decode_without_nulls(type_: type[T], data: bytes | msgspec.Raw) -> T:
-    return _convert_without_nulls(type_, msgspec.json.decode(data))
+    try:
+        raw = msgspec.json.decode(data)
+    except NOT_JSON as bad:
+        raise Undecodable(f"not JSON: {bad}") from bad
+    return _convert_without_nulls(type_, raw)
 
 
 def _convert_without_nulls(type_: type[T], raw: Any) -> T:

@@ -53,7 +53,7 @@ def page(type_: type[T], body: bytes) -> ListPage[T]:
         whole: _Typed[T] = codec.decoder(_Typed[type_]).decode(body)  # type: ignore[valid-type]  # a value here
     except msgspec.ValidationError:
         return _one_by_one(type_, body)
-    except msgspec.DecodeError as bad:
+    except codec.NOT_JSON as bad:
         raise Undecodable(f"the list is not JSON: {bad}") from bad
     return ListPage(whole.items or [], whole.metadata.resource_version, whole.metadata.continue_)
 

@@ -101,7 +101,7 @@ class WatchDecoder(Generic[T]):
     def _read(self, line: bytes) -> "WatchEvent[T]":
         try:
             return self._fast.decode(line)
-        except msgspec.DecodeError:
+        except codec.NOT_JSON:
             return _read_slowly(self._type, line)
 
 
@@ -109,7 +109,7 @@ def _read_slowly(type_: type[T], line: bytes) -> "WatchEvent[T]":
     """Decode the uncommon lines: bookmarks, errors, nulls for lists, invalid objects."""
     try:
         envelope = msgspec.json.decode(line, type=_Envelope)
-    except msgspec.DecodeError as bad:
+    except codec.NOT_JSON as bad:
         return SkippedEvent(f"not a watch event: {bad}")
     match envelope.type:
         case "ADDED" | "MODIFIED" | "DELETED":
@@ -136,12 +136,12 @@ def _change(type_: type[T], envelope: _Envelope) -> "WatchEvent[T]":
 def _meta(envelope: _Envelope) -> _Meta:
     try:
         return msgspec.json.decode(envelope.object, type=_Named).metadata
-    except msgspec.DecodeError:
+    except codec.NOT_JSON:
         return _Meta()
 
 
 def _status(envelope: _Envelope) -> errors.Status:
     try:
         return msgspec.json.decode(envelope.object, type=errors.Status)
-    except msgspec.DecodeError:
+    except codec.NOT_JSON:
         return errors.Status(message="the watch failed without a message")

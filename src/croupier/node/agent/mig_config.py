@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import yaml
 
+from croupier.api.yaml_errors import INVALID_SCALARS
 from croupier.core.cards import mig_annotation
 from croupier.core.cards.mig_annotation import LayoutTargets, MigConfig
 from croupier.core.model.gpu_card import GpuCard
@@ -44,7 +45,7 @@ def read(text: str) -> MigConfig | Refusal:
     except yaml.MarkedYAMLError as error:
         where = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
         return _refused(f"it is not valid YAML: {where}{error.problem}")
-    except (yaml.YAMLError, ValueError, TypeError):
+    except (yaml.YAMLError, *INVALID_SCALARS):
         return _refused("it is not valid YAML: it has unsupported characters, numbers or keys")
     except RecursionError:
         return _refused("it is not valid YAML: it is nested too deeply")

@@ -74,7 +74,10 @@ class KubeletCheckpoint:
 
 def decode(text: bytes) -> tuple[CheckpointEntry, ...]:
     """ValueError if the checkpoint has an unknown format."""
-    entries = msgspec.json.decode(text, type=_CheckpointFile).data.entries or ()
+    try:
+        entries = msgspec.json.decode(text, type=_CheckpointFile).data.entries or ()
+    except RecursionError as deep:
+        raise ValueError("it is nested too deeply") from deep
     return tuple(
         CheckpointEntry(entry.uid, entry.container, entry.resource, tuple(sorted(_ids(entry))))
         for entry in entries

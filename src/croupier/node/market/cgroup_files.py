@@ -4,8 +4,13 @@ A cgroup may vanish between two reads, and a kernel may omit a line: an unreadab
 because 0 would look like a restarted container.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
+
+_NUMBER: Final = re.compile(r"-?[0-9]{1,20}")
+"""The kernel counts in 64 bits, which is at most 20 digits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +32,7 @@ class CgroupQuota:
 
 def number(text: str | None) -> int | None:
     stripped = (text or "").strip()
-    return int(stripped) if stripped.removeprefix("-").isdecimal() else None
+    return int(stripped) if _NUMBER.fullmatch(stripped) else None
 
 
 def pairs(text: str | None) -> Mapping[str, int]:
@@ -35,7 +40,7 @@ def pairs(text: str | None) -> Mapping[str, int]:
     values = {}
     for line in (text or "").splitlines():
         name, _, rest = line.partition(" ")
-        if (value := number(rest)) is not None:
+        if (value := number(rest)) is not None and value >= 0:
             values[name] = value
     return values
 
@@ -57,7 +62,7 @@ def throttling_v2(stat: str | None) -> CgroupThrottling:
 
 def usage_v1(usage: str | None) -> int | None:
     nanos = number(usage)
-    return None if nanos is None else nanos // 1000
+    return None if nanos is None or nanos < 0 else nanos // 1000
 
 
 def usage_v2(stat: str | None) -> int | None:
@@ -66,7 +71,7 @@ def usage_v2(stat: str | None) -> int | None:
 
 def quota_v1(quota: str | None, period: str | None) -> CgroupQuota | None:
     most, each = number(quota), number(period)
-    if most is None or not each:
+    if most is None or not each or each < 0:
         return None
     return CgroupQuota(most if most > 0 else None, each)
 
@@ -75,6 +80,7 @@ def quota_v2(cpu_max: str | None) -> CgroupQuota | None:
     """`20000 100000` or `max 100000`."""
     most, _, each = (cpu_max or "").strip().partition(" ")
     period = number(each)
-    if not period or not (most == "max" or most.isdecimal()):
+    quota = number(most)
+    if not period or period < 0 or not (most == "max" or (quota is not None and quota >= 0)):
         return None
-    return CgroupQuota(None if most == "max" else int(most), period)
+    return CgroupQuota(quota, period)
