@@ -418,6 +418,6 @@ def test_a_small_device_fills_the_gap_that_alignment_leaves_between_large_ones()
     fits = {"1g.10gb": 7, "3g.30gb": 2}
     sharing = Sharing("MIG", layout=(("3g.30gb", 2), ("1g.10gb", 1)))
 
-    slots = reported_cards.planned_slots(device(pool="p", fits=fits), sharing)
+    slots = reported_cards.planned_slots(sharing, fits)
 
     assert [slot.id for slot in slots] == ["3g.30gb-0", "1g.10gb-3", "3g.30gb-4"]
