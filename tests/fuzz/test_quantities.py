@@ -32,8 +32,13 @@ def reference(text: str) -> Fraction | None:
     if rest in SUFFIXES:
         return Fraction(number.rstrip(".").replace("+.", "+0.").replace("-.", "-0.")) * SUFFIXES[rest]
     if re.fullmatch(r"[eE][+-]?[0-9]+", rest, re.ASCII):
-        return Fraction(number.rstrip(".")) * Fraction(f"1e{rest[1:]}")
+        return _scaled(Fraction(number.rstrip(".")), int(rest[1:]))
     return None
+
+
+def _scaled(number: Fraction, exponent: int) -> Fraction | None:
+    """Exponents above 100 are refused; below -300, a value that is not 0 is less than a nano anyway."""
+    return None if exponent > 100 else number * Fraction(10) ** max(exponent, -300)
 
 
 def rounded(value: Fraction) -> int:

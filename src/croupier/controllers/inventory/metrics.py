@@ -46,7 +46,7 @@ class InventoryMetrics:
 
     def _withheld(self, nodes: Iterable[str]) -> Metric:
         withheld = GaugeMetricFamily(
-            "gpu_inventory_devices_withheld",
+            "croupier_inventory_withheld_cards",
             "Cards of the node that take no new pods, by the reason: Drained, Retired, Changing or Unhealthy",
             labels=["node", "reason"],
         )

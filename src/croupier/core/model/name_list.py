@@ -38,6 +38,11 @@ def pods_elsewhere(count: int) -> str:
     return f"{counted(count, 'pod')} of {'another namespace' if count == 1 else 'other namespaces'}"
 
 
+def printable(name: str) -> str:
+    """The name; quoted and escaped if it has characters that would break the line."""
+    return name if name.isprintable() else quoted(name)
+
+
 def quoted(written: str) -> str:
     """Quoted, escaped and shortened to one line."""
     short = written if len(written) <= _MAX_QUOTED else f"{written[:_MAX_QUOTED]}…"

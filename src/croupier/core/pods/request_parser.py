@@ -18,7 +18,7 @@ from croupier.core.model.card_request import (
     MigDevices,
     PoolUnits,
 )
-from croupier.core.model.name_list import quoted
+from croupier.core.model.name_list import printable, quoted
 from croupier.core.model.refusal import Refusal
 from croupier.core.pods.effective_requests import Amounts
 from croupier.core.quantity import NANO, Quantity
@@ -95,7 +95,7 @@ def _counts(requests: Amounts) -> dict[str, int]:
     for name, amount in counts.items():
         if amount.nanos < 0 or not amount.is_multiple_of(_ONE):
             raise _InvalidRequestError(
-                f"the request of {name} is {amount}; it must be a whole number, not below 0"
+                f"the request of {printable(name)} is {amount}; it must be a whole number, not below 0"
             )
     return {name: amount.whole for name, amount in counts.items()}
 
@@ -108,7 +108,8 @@ def _slots(counts: Mapping[str, int]) -> CardRequest:
         named = profile(name)
         if named is None:
             raise _InvalidRequestError(
-                f"the pod asks for {name}, which names no MIG profile; write one such as {MIG}1g.10gb"
+                f"the pod asks for {printable(name)}, which names no MIG profile;"
+                f" write one such as {MIG}1g.10gb"
             )
         wants.append(MigDevices(named, count))
     return tuple(wants)
