@@ -84,7 +84,7 @@ async def _probe(api: Client, registration: Raw | None) -> tuple[ProbeResult, st
     if not namespace:
         return "not tried", "its namespaceSelector matches no namespace"
     try:
-        pod = await api.create(kinds.PODS.raw, _pod(namespace), dry_run=True)
+        pod = await api.create(kinds.PODS.raw, probe_pod(namespace), dry_run=True)
     except ApiError as error:
         return _refusal(str(error))
     containers = pod["spec"]["containers"]
@@ -121,8 +121,9 @@ async def _probe_namespace(api: Client, registration: Raw) -> str:
     return "default" if "default" in names else next(iter(sorted(names)), "")
 
 
-def _pod(namespace: str) -> Raw:
-    resources = {"limits": {PERCENT: "1"}}
+def probe_pod(namespace: str) -> Raw:
+    """A pod that the webhook accepts with any settings: a whole card is never below the smallest share."""
+    resources = {"limits": {PERCENT: "100"}}
     return {
         "metadata": {"generateName": "croupier-doctor-", "namespace": namespace},
         "spec": {"containers": [{"name": "probe", "image": "probe", "resources": resources}]},
