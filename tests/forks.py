@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 
-_processes = multiprocessing.get_context("forkserver")
-_processes.set_forkserver_preload(["tests.preloaded"])
+multiprocessing.get_context("forkserver").set_forkserver_preload(["tests.preloaded"])
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,7 @@ def start(command: Command, stdin: int, stdout: int, stderr: int) -> ForkServerP
     passed = [
         Connection(number, writable=bool(index), readable=not index) for index, number in enumerate(streams)
     ]
-    child = _processes.Process(target=_run, args=(command, passed))
+    child = ForkServerProcess(target=_run, args=(command, passed))
     try:
         child.start()
     finally:

@@ -15,6 +15,7 @@ import sys
 import sysconfig
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from multiprocessing.context import ForkServerProcess
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -25,6 +26,7 @@ from croupier_lab.pytest_plugin import RUN
 STARTERS: tuple[object, ...] = (
     subprocess,
     multiprocessing,
+    ForkServerProcess,
     asyncio.create_subprocess_exec,
     asyncio.create_subprocess_shell,
     os.fork,
