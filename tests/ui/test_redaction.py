@@ -181,7 +181,8 @@ def test_what_if_is_right_and_tells_no_hidden_name(case, strategy):
     whole = pod_explanation.scheduling_inputs(world, strategy)
     seen = pod_explanation.scheduling_inputs(redaction.snapshot(world, rights), strategy)
     played = what_if.simulate(pod, NodeConstraints(), seen, 3)
-    assert played == what_if.simulate(pod, NodeConstraints(), whole, 3)
+    right = what_if.simulate(pod, NodeConstraints(), whole, 3)
+    assert (played.places, played.stopped) == (right.places, right.stopped)
     text = redaction_worlds.encoded(pod_explanation.what_if_data(pod, played, seen, 3))
     assert redaction_worlds.leaks(text, rights) == []
 
