@@ -71,7 +71,7 @@ async def test_an_unreadable_ledger_stops_the_migration(kubeconfig, monkeypatch)
             return type(listing)([], listing.resource_version, ("node-9: Expected `int`",))
 
         monkeypatch.setattr(env.api, "list", unreadable)
-        with pytest.raises(MigrationFailed, match="1 NodeReservations cannot be read"):
+        with pytest.raises(MigrationFailed, match="1 NodeReservation cannot be read"):
             await InMemoryCapacityManager().carry_over(env.api)
         monkeypatch.undo()
         assert (await env.api.list(kinds.NODE_RESERVATIONS)).items

@@ -104,7 +104,10 @@ async def test_the_formats_of_a_list(api, crds, clean_cluster, ask):
     await pool(api)
 
     header, first = (line.split() for line in ask("cards").out.splitlines())
-    assert header == ["CARD", "NODE", "INDEX", "STATE", "POOL", "PRODUCT", "PARTITIONS", "USED", "HEALTH"]
+    assert header == [
+        *("CARD", "NODE", "INDEX", "STATE", "POOL", "PRODUCT", "PARTITIONS", "USED", "HEALTH"),
+        *("SCHEDULING", "REASON"),
+    ]
     assert first[4] == "-", "an empty column is shown"
     wide = ask("cards", "-o", "wide").out.splitlines()[0]
     assert all(header in wide for header in ("PHASE", "ENFORCED BY", "IDLE", "STRANGERS", "AGE"))
@@ -125,9 +128,9 @@ async def test_a_table_on_a_narrow_terminal_does_not_fold_a_value(api, crds, cle
     lines = shown.splitlines()
 
     assert (code, len(lines)) == (0, 3)
-    assert lines[0].split() == ["CARD", "STATE", "HEALTH"]
+    assert lines[0].split() == ["CARD", "STATE", "HEALTH", "SCHEDULING"]
     assert lines[1].startswith(CARD)
-    assert lines[2] == ("Not shown at 40 columns: NODE, INDEX, POOL, PRODUCT, PARTITIONS, USED. Use -o wide.")
+    assert lines[2] == ("Not shown at 40 columns: NODE, INDEX, POOL, PRODUCT, PARTITIONS, USED, REASON. Use -o wide.")
     assert "\x1b" not in shown
 
 

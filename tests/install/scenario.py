@@ -55,11 +55,11 @@ async def single_replica_phase(env: ScenarioEnv) -> None:
     await asyncio.gather(
         _first_pool_steps(env),
         faults.wait_until_fenced(env),
-        chart_options.all_log(env, "settings: applied:"),
+        chart_options.all_log(env, "were applied:"),
     )
     await faults.remove_finalizer(env, EXTENDER)
     await asyncio.gather(faults.damage_certificate(env), chart_options.update_settings(env, "3h"))
-    await chart_options.all_log(env, "settings: applied:", times=2)
+    await chart_options.all_log(env, "were applied:", times=2)
 
 
 async def _first_pool_steps(env: ScenarioEnv) -> None:
@@ -108,7 +108,7 @@ async def high_availability_phase(env: ScenarioEnv) -> None:
     await asyncio.gather(_card_steps(env), _limit_steps(env), chart_options.renew_certificate(env))
     await chart_options.update_module_config(env, settings={"maintenance": {"deadline": "3h"}})
     await steps.change_pool_mode(env)
-    await chart_options.all_log(env, "settings: applied:", times=2)
+    await chart_options.all_log(env, "were applied:", times=2)
     await page_steps.use_page(env)
 
 

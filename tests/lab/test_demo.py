@@ -43,7 +43,7 @@ def test_the_demo_shows_every_step_and_stops_its_cluster(lab: Lab, tmp_path):
         assert expected in ended.stdout
     cards = ended.stdout.partition("$ croupier cards")[2].partition("$")[0].splitlines()[2:]
     assert [line.split()[:5] for line in cards if line] == [
-        [f"gpu-worker2-0000-1{index}-00-0", "gpu-worker2", str(index), "Unassigned", "Ready"]
+        [f"gpu-worker2-0000-1{index}-00-0", "gpu-worker2", str(index), "Unassigned", "-"]
         for index in range(4)
     ]
     pool = ended.stdout.partition("$ croupier pools")[2].partition("$")[0].splitlines()[2]

@@ -103,6 +103,12 @@ _OF_CARDS: Final = (
         "fan replacement",
     ),
     _users(
+        device.RETIRED,
+        "GPUDevice",
+        "Why the card was retired, with the label gpu.deckhouse.io/ignore=true.",
+        "worn out",
+    ),
+    _users(
         pool.CONFIRMED,
         "GPUPool",
         "Confirms the repair of a Misconfigured pool. The value is its metadata.generation.",

@@ -35,7 +35,7 @@ HEADERS = (
     "age",
 )
 WIDE = ("phase", "enforced by", "idle", "strangers", "age")
-OPTIONAL = ("product", "partitions", "index", "node", "pool", "used")
+OPTIONAL = ("product", "partitions", "index", "node", "reason", "pool", "used")
 MAX_FAULT_LENGTH = 60
 """Characters of a fault message or a reason in the table; `croupier cards NAME` prints all of it."""
 

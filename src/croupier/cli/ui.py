@@ -143,7 +143,7 @@ async def _in_its_namespace(options: "ProcessOptions") -> "ProcessOptions":
     from dataclasses import replace
 
     from croupier.kube.client import api_client, config
-    from croupier.kube.client.errors import KubeError
+    from croupier.kube.client.errors import ApiError, KubeError
     from croupier.ops.installation import find_namespace
 
     try:
@@ -151,6 +151,10 @@ async def _in_its_namespace(options: "ProcessOptions") -> "ProcessOptions":
     except KubeError:
         return options
     async with api_client.connect(chosen) as api:
+        try:
+            await api.api_groups(timeout=cluster.answer_timeout())  # or a person waits for the retries
+        except ApiError:
+            return options
         return replace(options, namespace=await find_namespace(api))
 
 

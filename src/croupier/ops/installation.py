@@ -28,7 +28,7 @@ ELECTIONS: Final = {
 _PARTS: Final = Selection(labels=PART_OF_SELECTOR)
 _TRACES: Final[tuple[tuple[tuple[Resource[Any], Selection], ...], ...]] = (
     ((kinds.DEPLOYMENTS, _PARTS), (kinds.DAEMON_SETS, _PARTS)),
-    ((kinds.SERVICE_ACCOUNTS, _PARTS),),
+    ((kinds.SERVICE_ACCOUNTS.raw, _PARTS),),
     ((kinds.LEASES.raw, Selection(fields=f"metadata.name={pools.LEASE}")),),
 )
 """What shows the namespace of an installation: processes, else their accounts, else what they left."""

@@ -558,9 +558,11 @@ async def _recorded(pools: PoolEnv, reasons: set[str], name: str = "team-a") -> 
 
 
 async def _notes(pools: PoolEnv, reason: str, wanted: list[str], name: str = "team-a") -> bool:
+    """Events outlive their pools, so those of an earlier pool with this name do not count."""
     listed = await pools.api.list(kinds.EVENTS, Selection("default"))
+    uid = (await pools.get(name)).metadata.uid
     return [
-        event.note for event in listed.items if event.regarding.name == name and event.reason == reason
+        event.note for event in listed.items if event.regarding.uid == uid and event.reason == reason
     ] == wanted
 
 

@@ -105,8 +105,8 @@ def by_index(devices: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _plain(device: Mapping[str, Any]) -> dict[str, Any]:
-    """Without the order of holders and without fields that follow from others."""
-    data = dict(device)
+    """Without the order of holders, and without what the page has in its rows of cards."""
+    data = {name: value for name, value in device.items() if name != "withheld"}
     if "holders" in data:
         data["holders"] = sorted((one["holder"], one["share"]) for one in data["holders"])
     return data
