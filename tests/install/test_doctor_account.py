@@ -53,6 +53,7 @@ def test_doctor_finds_the_same_as_for_an_administrator(account: Path, cluster: C
     asked = ("doctor", "-n", namespace, "-o", "json")
     restricted, admin = (croupier(*asked, kubeconfig=path) for path in (account, cluster.kubeconfig))
 
+    assert (restricted.err, admin.err) == ("", "")
     assert findings(restricted) == findings(admin)
     assert "the API server did not call it for a pod that requests cards" in restricted.out
     assert "could not run" not in restricted.out
