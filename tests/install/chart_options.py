@@ -146,7 +146,7 @@ async def disable_and_enable(env: ScenarioEnv) -> None:
     """Disable Croupier: processes keep running but do nothing. Enable it: pending work continues."""
     chart = env.chart
     await update_module_config(env, enabled=False)
-    await all_log(env, "settings: disabled")
+    await all_log(env, "Croupier was disabled")
     await env.reserves("delayed", 1)
     chart.results["off"] = {
         "ready": {name: await readiness(env, name) for name in tuple(chart.health)},
@@ -157,7 +157,7 @@ async def disable_and_enable(env: ScenarioEnv) -> None:
         "reservation": (await env.api.get(kinds.RESERVATIONS, "delayed", namespace="default")).status.phase,
     }
     await update_module_config(env, enabled=True)
-    await all_log(env, "settings: enabled again")
+    await all_log(env, "Croupier was enabled again")
     chart.results["on"] = await env.decided("delayed")
     chart.results["mark required"] = await env.until(lambda: _mark_required(env), "the mark policy")
     await env.api.delete(kinds.RESERVATIONS, "delayed", namespace="default")

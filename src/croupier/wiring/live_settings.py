@@ -274,7 +274,9 @@ class SettingsWatcher:
 
     def _report(self, about: Raw | None, reason: str, note: str) -> None:
         loud = reason in ("SettingsRefused", "SettingsNeedRestart", "SwitchedOff")
-        (log.warning if loud else log.info)(f"the settings of {self.where} were {note}", source=self.where)
+        switched = reason in ("SwitchedOn", "SwitchedOff")
+        message = f"Croupier was {note}" if switched else f"the settings of {self.where} were {note}"
+        (log.warning if loud else log.info)(message, source=self.where)
         if about is not None:
             regarding = events.reference_to(self._kind, about)
             kind: EventType = "Warning" if loud else "Normal"
