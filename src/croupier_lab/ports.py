@@ -2,16 +2,25 @@
 
 The ports are below the ephemeral range: a component that restarts needs the same port, and a client that
 reconnects to a closed port in the ephemeral range could get this port as its own and connect to itself.
+
+A component listens a moment after its port was chosen. Until then nothing shows that the port is taken. So a
+process does not choose a port again that it chose lately, and processes prefer different ports.
 """
 
+import os
 import random
 import socket
+from collections import deque
 from pathlib import Path
 
 LOWEST = 20_000
 USUAL_EPHEMERAL_START = 32_768
 EPHEMERAL_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 TRIES = 200
+STRIPES = 8
+"""A process chooses every eighth port, beginning at a port that depends on its pid."""
+
+_lately: deque[int] = deque(maxlen=500)
 
 
 def free(count: int, *, chance: random.Random) -> tuple[int, ...]:
@@ -19,9 +28,10 @@ def free(count: int, *, chance: random.Random) -> tuple[int, ...]:
     first, last = LOWEST, max(_ephemeral_start() - 1, LOWEST + 4_000)
     chosen: list[int] = []
     for _ in range(TRIES * count):
-        port = chance.randint(first, last)
-        if port not in chosen and is_free(port):
+        port = first + STRIPES * chance.randrange((last - first) // STRIPES) + os.getpid() % STRIPES
+        if port not in _lately and is_free(port):
             chosen.append(port)
+            _lately.append(port)
         if len(chosen) == count:
             return tuple(chosen)
     raise OSError(f"no {count} free ports between {first} and {last}")

@@ -130,7 +130,8 @@ async def test_a_table_on_a_narrow_terminal_does_not_fold_a_value(api, crds, cle
     assert (code, len(lines)) == (0, 3)
     assert lines[0].split() == ["CARD", "STATE", "HEALTH", "SCHEDULING"]
     assert lines[1].startswith(CARD)
-    assert lines[2] == ("Not shown at 40 columns: NODE, INDEX, POOL, PRODUCT, PARTITIONS, USED, REASON. Use -o wide.")
+    missing = "NODE, INDEX, POOL, PRODUCT, PARTITIONS, USED, REASON"
+    assert lines[2] == f"Not shown at 40 columns: {missing}. Use -o wide."
     assert "\x1b" not in shown
 
 

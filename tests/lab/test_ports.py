@@ -26,3 +26,9 @@ def test_a_port_in_use_is_skipped():
         assert not ports.is_free(taken)
         assert ports.free(1, chance=chance(7)) != (taken,)
     assert ports.is_free(taken)
+
+
+def test_a_port_is_not_chosen_again_before_its_component_listens():
+    chosen = [port for _ in range(20) for port in ports.free(20, chance=chance(3))]
+
+    assert len(set(chosen)) == len(chosen)
