@@ -25,7 +25,7 @@ installed: $(STAMP) packages
 demo: installed ## Start a cluster with simulated GPU nodes and show what Croupier does
 	$(BIN)/croupier demo
 
-unit: $(STAMP) ## Run the tests that need no Kubernetes, in less than a minute
+unit: $(STAMP) ## Run the tests that need no Kubernetes: two thirds of all
 	$(BIN)/pytest --unit -n $(WORKERS) -q
 
 test: installed ## Run all tests on a real Kubernetes (the first run builds it in about ten minutes)
