@@ -124,11 +124,7 @@ def node(name: str, marks: NodeRemnants) -> Remnant:
         "condition": marks.conditions,
         "resource": marks.resources,
     }
-    what = "; ".join(
-        f"{noun if len(names) == 1 else f'{noun}s'} {name_list.shortened(names, MAX_NAMES)}"
-        for noun, names in groups.items()
-        if names
-    )
+    what = "; ".join(name_list.introduced(noun, names, MAX_NAMES) for noun, names in groups.items() if names)
     return Remnant("node", "Node", name, what, blocks=bool(marks.taints or marks.resources))
 
 

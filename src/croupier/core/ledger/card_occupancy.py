@@ -64,7 +64,7 @@ def waits_for(card: LedgerCard | None) -> str:
     pods = sorted({holder_names.pod_key(holder) for holder in _holders(card)}) if card is not None else []
     if not pods:
         return ""
-    return f"waits for {'pod' if len(pods) == 1 else 'pods'} {name_list.shortened(pods, MAX_NAMED)}"
+    return f"waits for {name_list.introduced('pod', pods, MAX_NAMED)}"
 
 
 def withdrawal(

@@ -18,6 +18,11 @@ def shortened(items: Sequence[str], most: int) -> str:
     return ", ".join(items[:most]) + (f" and {more} more" if more > 0 else "")
 
 
+def introduced(noun: str, names: Sequence[str], most: int) -> str:
+    """`pod a/b`, `pods a/b, a/c and 3 more`."""
+    return f"{noun if len(names) == 1 else f'{noun}s'} {shortened(names, most)}"
+
+
 def counted(count: int, noun: str, plural: str = "") -> str:
     """`1 node`, `1,000 nodes`; `plural` is the plural of a noun that does not take an s."""
     return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"

@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
+from croupier.core.model import name_list
+
 WithheldState: TypeAlias = Literal["Drained", "Retired", "Changing", "Unhealthy"]
 
 BY_HAND: Final = "by hand"
@@ -57,11 +59,10 @@ def by_person(state: WithheldState, text: str) -> Withheld:
 def of_cards(cards: Iterable[Withheld]) -> str:
     """`2 cards are drained: the fan is loud; 1 card is retired`; empty without cards."""
     groups = Counter(cards).most_common()
-    named = [f"{_number(count)} {withheld}" for withheld, count in groups[:_MAX_GROUPS]]
+    named = [
+        f"{name_list.counted(count, 'card')} {name_list.be(count)} {withheld}"
+        for withheld, count in groups[:_MAX_GROUPS]
+    ]
     if more := sum(count for _, count in groups[_MAX_GROUPS:]):
         named.append(f"{more} more {'takes' if more == 1 else 'take'} no new pods")
     return "; ".join(named)
-
-
-def _number(count: int) -> str:
-    return "1 card is" if count == 1 else f"{count} cards are"

@@ -49,8 +49,7 @@ def decide(
 def _named(kind: str, names: Sequence[str]) -> str:
     if not names:
         return ""
-    noun = name_list.counted(len(names), kind).partition(" ")[2]
-    return f"{noun} {name_list.shortened(names, _MAX_NAMED)}"
+    return name_list.introduced(kind, names, _MAX_NAMED)
 
 
 def namespaces_of(access: PoolAccess) -> frozenset[str]:
