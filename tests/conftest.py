@@ -50,9 +50,9 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     done = yield
     lab = item.config.stash[RUN].raised
     if lab is not None and (nextitem is None or nextitem.path != item.path):
-        kinds = shared_cluster.cluster_scoped(crds.definitions())
-        listed = lab.kubectl("get", ",".join((shared_cluster.NODES, *kinds)), "-o", "name", check=False)
-        if left := listed.stdout.split():
-            print(f"{item.path.name} left {', '.join(left)} behind", file=sys.__stderr__)
+        kinds = (shared_cluster.NODES, *shared_cluster.cluster_scoped(crds.definitions()))
+        if left := shared_cluster.snapshot(lab.cluster, kinds):
+            names = ", ".join(map(str, sorted(left)))
+            print(f"{item.path.name} left {names} behind", file=sys.__stderr__)
             shared_cluster.restore(lab.cluster, kinds, frozenset(), spare_real_nodes=False)
     return done

@@ -21,6 +21,7 @@ from croupier_lab.controlplane import API_COMPONENTS
 from croupier_lab.lab import Lab
 from croupier_lab.lifecycle import LabPlan
 from croupier_lab.progress import LogProgress
+from croupier_lab.shared_cluster import ServedKind
 from croupier_lab.testrun import TestRun
 
 OUR_FIXTURES = {"cluster", "lab", "private_lab", "real_node", "namespace", "crds", "clean_cluster"}
@@ -153,12 +154,13 @@ def clean_cluster(
 ) -> Iterator[None]:
     """Restores Nodes and cluster-scoped custom resources after the test."""
     kinds = shared_cluster.cluster_scoped(crds)
+    restored = (shared_cluster.NODES, *kinds)
     foreign = pytestconfig.getoption("--kubeconfig") is not None
     if foreign and (reason := shared_cluster.existing_objects(cluster, kinds)):
         pytest.skip(reason)
-    before = shared_cluster.snapshot(cluster, kinds)
+    before = shared_cluster.snapshot(cluster, restored)
     yield
-    shared_cluster.restore(cluster, kinds, before, spare_real_nodes=foreign)
+    shared_cluster.restore(cluster, restored, before, spare_real_nodes=foreign)
 
 
 @pytest_asyncio.fixture
@@ -211,7 +213,7 @@ def _definitions() -> dict[str, dict[str, Any]]:
     return crds.definitions()
 
 
-def _namespaced(request: pytest.FixtureRequest) -> tuple[str, ...]:
+def _namespaced(request: pytest.FixtureRequest) -> tuple[ServedKind, ...]:
     if "crds" not in request.fixturenames:
         return ()
     return shared_cluster.namespaced(request.getfixturevalue("crds"))

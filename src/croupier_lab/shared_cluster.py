@@ -1,46 +1,73 @@
 """Use a shared cluster for tests and restore its original state.
 
-Uses kubectl, because it supports every kubeconfig and the tests must not depend on the code under test.
+Independent of the code under test, and for every kubeconfig: with kubectl, or through `kubectl proxy` where
+every test needs it.
 """
 
 import json
 import re
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence, Set
+from typing import Any, NamedTuple
 
+from croupier_lab import api_proxy
+from croupier_lab.api_proxy import ApiProxy
 from croupier_lab.cluster import Cluster
 
-NODES = "nodes"
 ESTABLISHED_TIMEOUT = "60s"
-ACCOUNT_TIMEOUT = "30s"
-BATCH_SIZE = 500
-FORCE_DELETE = ("--grace-period=0", "--force")
-NO_FINALIZERS = '--patch={"metadata":{"finalizers":null}}'
+NO_GRACE = "?gracePeriodSeconds=0"
 
 Manifest = Mapping[str, Any]
 
 
+class ServedKind(NamedTuple):
+    """A kind as its objects are addressed."""
+
+    group: str
+    version: str
+    plural: str
+
+    def path(self, namespace: str = "", name: str = "") -> str:
+        root = f"/apis/{self.group}" if self.group else "/api"
+        middle = f"/namespaces/{namespace}" if namespace else ""
+        return f"{root}/{self.version}{middle}/{self.plural}" + (f"/{name}" if name else "")
+
+
+class ObjectName(NamedTuple):
+    kind: ServedKind
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind.plural}/{self.name}"
+
+
+NAMESPACES = ServedKind("", "v1", "namespaces")
+ACCOUNTS = ServedKind("", "v1", "serviceaccounts")
+PODS = ServedKind("", "v1", "pods")
+NODES = ServedKind("", "v1", "nodes")
+
+
 def create_namespace(cluster: Cluster, wish: str) -> str:
-    """Create a namespace named after `wish` and wait for its default service account."""
+    """Create a namespace named after `wish`, and its default service account."""
     stem = re.sub(r"[^a-z0-9]+", "-", wish.lower()).strip("-")[:40].strip("-")
     name = f"{stem or 'test'}-{secrets.token_hex(3)}"
-    cluster.kubectl("create", "namespace", name)
-    in_it = f"--namespace={name}"
-    cluster.kubectl("wait", "--for=create", "serviceaccount/default", in_it, f"--timeout={ACCOUNT_TIMEOUT}")
+    api = api_proxy.connect(cluster)
+    api.post(NAMESPACES.path(), {"metadata": {"name": name}})
+    api.post(ACCOUNTS.path(name), {"metadata": {"name": "default"}})  # the controller manager is slower
     return name
 
 
-def delete_namespace(cluster: Cluster, name: str, kinds: Sequence[str] = ()) -> None:
+def delete_namespace(cluster: Cluster, name: str, kinds: Sequence[ServedKind] = ()) -> None:
     """Delete a namespace without waiting; removes finalizers of `kinds`, whose controllers may not run.
 
     Pods are deleted by force: otherwise pods of a deleted node would exist for another minute.
     """
-    in_it = f"--namespace={name}"
-    cluster.kubectl("delete", ",".join(("pods", *kinds)), "--all", in_it, "--wait=false", *FORCE_DELETE)
-    if kinds:
-        _lift_finalizers(cluster, _names(cluster, kinds, in_it), in_it)
-    cluster.kubectl("delete", "namespace", name, "--wait=false", "--ignore-not-found")
+    api = api_proxy.connect(cluster)
+    for kind in (PODS, *kinds):
+        api.delete(kind.path(name) + NO_GRACE)
+    for kind in kinds:
+        _remove_finalizers(api, kind, namespace=name)
+    api.delete(NAMESPACES.path(name=name))
 
 
 def install(cluster: Cluster, definitions: Mapping[str, Manifest]) -> tuple[str, ...]:
@@ -70,16 +97,17 @@ def crd_conflict(cluster: Cluster, definitions: Mapping[str, Manifest]) -> str |
     )
 
 
-def existing_objects(cluster: Cluster, kinds: Sequence[str]) -> str | None:
+def existing_objects(cluster: Cluster, kinds: Sequence[ServedKind]) -> str | None:
     """Why the cluster cannot be cleaned up afterwards: it has objects of `kinds`. None if it has none."""
-    others = _names(cluster, kinds)
+    others = snapshot(cluster, kinds)
     if not others:
         return None
-    return f"the cluster is in use ({others[0]} exists), so the objects of this run could not be identified"
+    return f"the cluster is in use ({min(others)} exists), so the objects of this run could not be identified"
 
 
 def _installed_crds(cluster: Cluster) -> set[str]:
-    return {line.partition("/")[2] for line in _names(cluster, ["crd"])}
+    listed = cluster.kubectl("get", "crd", "-o", "name").stdout.split()
+    return {line.partition("/")[2] for line in listed}
 
 
 def _list(items: Sequence[Manifest]) -> str:
@@ -91,35 +119,39 @@ def uninstall(cluster: Cluster, names: Sequence[str]) -> None:
         cluster.kubectl("delete", *names, "--ignore-not-found")
 
 
-def cluster_scoped(definitions: Mapping[str, Manifest]) -> tuple[str, ...]:
+def cluster_scoped(definitions: Mapping[str, Manifest]) -> tuple[ServedKind, ...]:
     return _kinds(definitions, "Cluster")
 
 
-def namespaced(definitions: Mapping[str, Manifest]) -> tuple[str, ...]:
+def namespaced(definitions: Mapping[str, Manifest]) -> tuple[ServedKind, ...]:
     return _kinds(definitions, "Namespaced")
 
 
-def snapshot(cluster: Cluster, kinds: Sequence[str]) -> frozenset[str]:
-    """Names of all Nodes and objects of `kinds`."""
-    return frozenset(_names(cluster, [NODES, *kinds]))
+def snapshot(cluster: Cluster, kinds: Sequence[ServedKind]) -> frozenset[ObjectName]:
+    """Names of all objects of `kinds`."""
+    api = api_proxy.connect(cluster)
+    return frozenset(
+        ObjectName(kind, item["metadata"]["name"]) for kind in kinds for item in api.items(kind.path())
+    )
 
 
 def restore(
-    cluster: Cluster, kinds: Sequence[str], before: frozenset[str], *, spare_real_nodes: bool
+    cluster: Cluster, kinds: Sequence[ServedKind], before: frozenset[ObjectName], *, spare_real_nodes: bool
 ) -> None:
     """Delete everything that is not in `before`, optionally except nodes with a real kubelet."""
+    api = api_proxy.connect(cluster)
     added = snapshot(cluster, kinds) - before
     if spare_real_nodes:
-        added -= _real_nodes(cluster)
-    for some in _batches(added):
-        cluster.kubectl("delete", *some, "--wait=false", "--ignore-not-found")
-    if added:
-        _lift_finalizers(cluster, snapshot(cluster, kinds) & added)
+        added -= _real_nodes(api)
+    for kind, name in sorted(added):
+        api.delete(kind.path(name=name))
+    for kind in sorted({kind for kind, _ in added}):
+        _remove_finalizers(api, kind, {name for other, name in added if other == kind})
 
 
-def _real_nodes(cluster: Cluster) -> frozenset[str]:
-    nodes = json.loads(cluster.kubectl("get", NODES, "-o", "json").stdout)["items"]
-    return frozenset(f"node/{node['metadata']['name']}" for node in nodes if not _simulated(node))
+def _real_nodes(api: ApiProxy) -> frozenset[ObjectName]:
+    nodes = api.items(NODES.path())
+    return frozenset(ObjectName(NODES, node["metadata"]["name"]) for node in nodes if not _simulated(node))
 
 
 def _simulated(node: Manifest) -> bool:
@@ -127,21 +159,20 @@ def _simulated(node: Manifest) -> bool:
     return not version or "kwok.x-k8s.io/node" in node["metadata"].get("annotations", {})
 
 
-def _kinds(definitions: Mapping[str, Manifest], scope: str) -> tuple[str, ...]:
+def _kinds(definitions: Mapping[str, Manifest], scope: str) -> tuple[ServedKind, ...]:
     specs = [definition["spec"] for definition in definitions.values()]
-    return tuple(f"{spec['names']['plural']}.{spec['group']}" for spec in specs if spec["scope"] == scope)
+    return tuple(
+        ServedKind(spec["group"], spec["versions"][0]["name"], spec["names"]["plural"])
+        for spec in specs
+        if spec["scope"] == scope
+    )
 
 
-def _names(cluster: Cluster, kinds: Sequence[str], *where: str) -> list[str]:
-    """Names as `kind.group/name`, which kubectl accepts as arguments."""
-    return cluster.kubectl("get", ",".join(kinds), "-o", "name", *where).stdout.split()
-
-
-def _lift_finalizers(cluster: Cluster, names: Iterable[str], *where: str) -> None:
-    for some in _batches(names):
-        cluster.kubectl("patch", *some, *where, "--type=merge", NO_FINALIZERS, check=False)
-
-
-def _batches(names: Iterable[str]) -> Iterable[Sequence[str]]:
-    ordered = sorted(names)
-    return [ordered[start : start + BATCH_SIZE] for start in range(0, len(ordered), BATCH_SIZE)]
+def _remove_finalizers(
+    api: ApiProxy, kind: ServedKind, names: Set[str] | None = None, *, namespace: str = ""
+) -> None:
+    """From these objects, or all that are left."""
+    for item in api.items(kind.path(namespace)):
+        meta = item["metadata"]
+        if meta.get("finalizers") and (names is None or meta["name"] in names):
+            api.patch(kind.path(namespace, meta["name"]), {"metadata": {"finalizers": None}})

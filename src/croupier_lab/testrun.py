@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from croupier_lab import lifecycle, lock, process, provisioning, record, user_dirs
+from croupier_lab import api_proxy, lifecycle, lock, process, provisioning, record, user_dirs
 from croupier_lab.binaries import BinarySources
 from croupier_lab.cluster import Cluster
 from croupier_lab.lab import Lab
@@ -31,6 +31,7 @@ class TestRun:
         self._folder: Path | None = None
         self._labs: list[Lab] = []
         self._shared: Lab | None = None
+        self._foreign: Cluster | None = None
         self._count = 0
         self._kept: list[Path] = []
 
@@ -46,7 +47,8 @@ class TestRun:
 
     def foreign(self, kubeconfig: Path) -> Cluster:
         stock = run(provisioning.ensure(["kubectl"], self._sources, self._show))
-        return Cluster(kubeconfig.absolute(), stock.binaries["kubectl"])
+        self._foreign = Cluster(kubeconfig.absolute(), stock.binaries["kubectl"])
+        return self._foreign
 
     def join_real_node(self, settings: Mapping[str, Any] | None = None) -> str:
         return run(lifecycle.join_real_node(self.shared(), self._sources, self._show, settings))
@@ -59,6 +61,7 @@ class TestRun:
         return await self._raise(replace(plan, name=f"private-{self._count}"))
 
     async def end(self, lab: Lab, *, keep_logs: bool) -> None:
+        api_proxy.close(lab.cluster)
         await lifecycle.stop(lab)
         self._labs.remove(lab)
         self._link(lab.folder).unlink(missing_ok=True)
@@ -72,6 +75,8 @@ class TestRun:
 
     def close(self, *, keep_logs: bool) -> None:
         """Stop all labs, the shared one last."""
+        if self._foreign is not None:
+            api_proxy.close(self._foreign)
         for lab in reversed(self._labs.copy()):
             run(self.end(lab, keep_logs=keep_logs))
         self._shared = None

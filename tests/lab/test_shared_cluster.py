@@ -31,4 +31,4 @@ async def test_existing_objects_are_detected(private_lab):
     lab.kubectl("apply", "-f", "-", stdin=CARD)
     reason = shared_cluster.existing_objects(lab.cluster, kinds)
     assert reason is not None
-    assert "gpudevice.gpu.deckhouse.io/theirs exists" in reason
+    assert "gpudevices/theirs exists" in reason
