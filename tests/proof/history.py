@@ -7,7 +7,7 @@ could not be resumed.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from croupier.api import kinds
@@ -167,19 +167,21 @@ class History:
         return self.judge.sheets
 
 
-QUIET_PERIOD = 4.0
-"""Seconds without a write that count as quiet; several resyncs of every controller."""
+ATTEMPTS = 5
+"""Rounds that may still write: what one controller writes can be work for another one."""
 
 
-async def writes_stop(recording: History, others: Sequence[object] = ()) -> bool:
-    """Whether writes stop: after pending writes a whole quiet period passes.
+async def writes_stop(
+    recording: History, full_round: Callable[[], Awaitable[None]], others: Sequence[object] = ()
+) -> bool:
+    """Whether a full round of all controllers writes nothing (`LedgerManagerEnv.full_round`).
 
     `others` grows with every other write that must stop, too.
     """
-    for _ in range(5):
+    for _ in range(ATTEMPTS):
         await recording.complete()
         before = recording.revisions, len(others)
-        await asyncio.sleep(QUIET_PERIOD)  # the quiet period itself is what the test observes
+        await full_round()
         await recording.complete()
         if (recording.revisions, len(others)) == before:
             return True

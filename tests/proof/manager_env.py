@@ -7,7 +7,7 @@ run on one API server independently.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -41,17 +41,23 @@ from croupier.kube.client.api_client import Client, Selection
 from croupier.kube.client.backoff import Backoff
 from croupier.kube.client.clock import Clock, SystemClock
 from croupier.kube.client.resource import Resource
-from croupier.kube.controller.control_loop import ControllerOptions
+from croupier.kube.controller.control_loop import Controller, ControllerOptions
 from croupier.kube.controller.controller_run import ALWAYS_LEADER, LeaderCheck
 from croupier.kube.controller.events import EventRecorder
+from croupier.kube.controller.reconcile import Result
+from tests.clocks import OffsetClock
+from tests.polling import until
 
 T = TypeVar("T")
 
 TTL = timedelta(seconds=2)
+LATER = 10 * TTL
+"""How far a full round turns the clock: past the end of everything that is timed."""
 RESYNC = 1.0
 QUICK = ReflectorOptions(backoff=Backoff(first=0.05, most=0.5))
 OPTIONS = ControllerOptions(workers=8, resync=RESYNC, retries=Backoff(first=0.05, most=0.5))
-CONTROLLERS = ("capacity", "holders", "reservation", "audit", "standing")
+RECONCILERS = ("capacity", "holders", "reservation", "standing")
+CONTROLLERS = (*RECONCILERS, "audit")
 
 
 @dataclass(frozen=True)
@@ -70,17 +76,47 @@ class Scope:
 
 
 @dataclass
+class ReconcileLog:
+    """Which keys one controller has reconciled without an error."""
+
+    controller: Controller[str]
+    reconciled: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        reconcile = self.controller.reconcile
+
+        async def recorded(key: str) -> Result:
+            logs = self.reconciled  # of the round in which this reconcile began
+            result = await reconcile(key)
+            logs.add(key)
+            return result
+
+        self.controller.reconcile = recorded
+
+    async def all_again(self, keys: Set[str]) -> None:
+        """Reconcile every key once more."""
+        reconciled: set[str] = set()
+        self.reconciled = reconciled
+        for key in keys:
+            self.controller.add(key)
+        name = self.controller.name
+        await until(lambda: reconciled >= keys, f"controller {name} to reconcile {len(keys)} nodes", 60)
+
+
+@dataclass
 class LedgerManagerEnv:
     api: Client
     recorder: EventRecorder
     scope: Scope = field(default_factory=Scope)
-    clock: Clock = field(default_factory=SystemClock)
+    base_clock: Clock = field(default_factory=SystemClock)
     in_memory: bool = False
     flush_after: float = 0.2
     ttl: timedelta = TTL
     tasks: list["asyncio.Task[None]"] = field(default_factory=list)
+    logs: list[ReconcileLog] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.clock = OffsetClock(self.base_clock)
         self.pods = self._watched(kinds.PODS)
         waiting = Selection(namespace=self.scope.namespace or None, fields="spec.nodeName=")
         self.pending = self._watched(kinds.PODS, waiting)
@@ -151,18 +187,29 @@ class LedgerManagerEnv:
 
     def start(self, *parts: str, authority: LeaderCheck = ALWAYS_LEADER) -> None:
         """Run these controllers until `close`, or as long as they have the authority."""
-        auditor = self.audit()
-        self.findings = auditor.findings
+        self.auditor = self.audit()
+        self.findings = self.auditor.findings
         made: dict[str, Callable[[], Any]] = {
             "capacity": self.capacity,
             "holders": self.holders,
             "reservation": self.reservation,
-            "audit": lambda: auditor,
+            "audit": lambda: self.auditor,
             "standing": self.standing,
             "usage": self.usage,
         }
         for part in parts:
-            self.tasks.append(asyncio.create_task(made[part]().run(asyncio.Event(), authority)))
+            runnable = made[part]()
+            if part in RECONCILERS:
+                self.logs.append(ReconcileLog(runnable.controller))
+            self.tasks.append(asyncio.create_task(runnable.run(asyncio.Event(), authority)))
+
+    async def full_round(self) -> None:
+        """At a later time, audit all nodes and let every running controller reconcile each of them."""
+        self.clock.ahead += LATER
+        await self.auditor.run_once()
+        nodes = frozenset(self.manager.nodes())
+        for log in self.logs:
+            await log.all_again(nodes)
 
     async def close(self) -> None:
         for task in self.tasks:

@@ -6,42 +6,33 @@ Run as `python -m tests.proof.replica --kubeconfig ... --name a [--elected] [--s
 import argparse
 import asyncio
 import sys
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from croupier.kube.client import api_client, config
 from croupier.kube.client.api_client import Client
-from croupier.kube.client.clock import SystemClock
 from croupier.kube.controller.events import EventRecorder
 from croupier.kube.controller.leader_election import Elector, Leadership
 from croupier.kube.controller.lease import LeaseTimings
+from tests.clocks import OffsetClock
 from tests.proof import manager_env
 from tests.proof.manager_env import LedgerManagerEnv
-from tests.proof.processes import emit, log_to_stderr
+from tests.proof.processes import emit, log_to_stderr, read_command
 
 TERMS = LeaseTimings(duration=3, renew_deadline=2.0, every=0.25)
 
 
-@dataclass(frozen=True)
-class ShiftedClock:
-    """The clock of a machine, with an offset."""
-
-    by: timedelta
-
-    def now(self) -> datetime:
-        return datetime.now(UTC) + self.by
-
-    def monotonic(self) -> float:
-        return SystemClock().monotonic()
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
-
-
 def build_env(api: Client, options: Any) -> LedgerManagerEnv:
-    return LedgerManagerEnv(api, EventRecorder(api, "proof", options.name), clock=api.clock)
+    return LedgerManagerEnv(api, EventRecorder(api, "proof", options.name), base_clock=api.clock)
+
+
+async def follow_orders(env: LedgerManagerEnv) -> None:
+    """Run a full round for each command, until this process is killed."""
+    emit("leading")
+    while await read_command():
+        await env.full_round()
+        emit("full round")
 
 
 async def elected(api: Client, options: Any) -> None:
@@ -49,9 +40,8 @@ async def elected(api: Client, options: Any) -> None:
         env = build_env(api.fenced(term.require), options)
         await env.synced()
         env.start(*manager_env.CONTROLLERS, "usage", authority=term)
-        emit("leading")
         try:
-            await asyncio.Event().wait()
+            await follow_orders(env)
         finally:
             await env.close()
 
@@ -60,14 +50,13 @@ async def elected(api: Client, options: Any) -> None:
 
 
 async def start(options: Any) -> None:
-    clock = ShiftedClock(timedelta(seconds=options.shift))
+    clock = OffsetClock(ahead=timedelta(seconds=options.shift))
     async with api_client.connect(config.load(options.kubeconfig), clock=clock) as api:
         if options.elected:
             await elected(api, options)
             return
-        async with manager_env.running(build_env(api, options)):
-            emit("leading")
-            await asyncio.Event().wait()
+        async with manager_env.running(build_env(api, options)) as env:
+            await follow_orders(env)
 
 
 def main() -> int:

@@ -171,12 +171,12 @@ async def test_every_crash_point_recovers(private_lab, tell, tmp_path: Path):
     ):
         plays = await Theatre(lab, api, start).play_all(FLOWS)
 
-        async with manager_env.running(LedgerManagerEnv(recovering, EventRecorder(api, "proof"))):
+        async with manager_env.running(LedgerManagerEnv(recovering, EventRecorder(api, "proof"))) as manager:
             await all_well(plays, "worlds that did not come to a good end")
-            assert await history.writes_stop(recording, counting.writes)
+            assert await history.writes_stop(recording, manager.full_round, counting.writes)
             rest = await finalize_the_rest(plays)
             await all_well(rest, "Reservations that were not released")
-            assert await history.writes_stop(recording, counting.writes)
+            assert await history.writes_stop(recording, manager.full_round, counting.writes)
         tell(f"Crash points: {len(plays) - len(FLOWS)} in {len(FLOWS)} flows\n{table(plays)}")
 
     assert recording.faults() == []
@@ -202,7 +202,7 @@ async def test_every_crash_point_recovers_with_the_in_memory_manager(private_lab
             manager = LedgerManagerEnv(recovering, EventRecorder(api, "proof"), in_memory=True)
             async with manager_env.running(manager):
                 await all_well(plays, f"environments that {successor} did not recover", in_book(manager))
-                assert await history.writes_stop(recording, counting.writes)
+                assert await history.writes_stop(recording, manager.full_round, counting.writes)
                 if successor != "the next process":
                     rest = await finalize_the_rest(plays)
                     await all_well(rest, "Reservations that were not released", in_book(manager))

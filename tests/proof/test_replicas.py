@@ -88,6 +88,14 @@ async def a_day(api: Client, places: list[FlowEnv]) -> None:
     await asyncio.gather(*(ends(world, "free, 4 cards") for world in places))
 
 
+async def full_round(*replicas: ChildProcess) -> None:
+    """A full round of all of them at once."""
+    for replica in replicas:
+        replica.tell("full round")
+    for replica in replicas:
+        assert await replica.receive() == "full round"
+
+
 async def test_three_replicas_without_election_and_with_three_clocks(private_lab, tell, tmp_path):
     lab = await env.start_lab(private_lab)
     began = time.monotonic()
@@ -96,15 +104,16 @@ async def test_three_replicas_without_election_and_with_three_clocks(private_lab
         history.record(api, pods=True) as recording,
         child_processes(tmp_path) as start,
     ):
+        replicas = []
         for name, shift in (("right", 0.0), ("ahead", HOUR), ("behind", -HOUR)):
             known = (f"--kubeconfig={lab.kubeconfig}", f"--name={name}", f"--shift={shift}")
-            replica = await start(replica_module.__name__, name, *known)
-            assert await replica.receive() == "leading"
+            replicas.append(await start(replica_module.__name__, name, *known))
+            assert await replicas[-1].receive() == "leading"
         places = await worlds(api, 3)
 
         await a_day(api, places)
 
-        assert await history.writes_stop(recording)
+        assert await history.writes_stop(recording, lambda: full_round(*replicas))
         tell(
             f"Three replicas, three clocks: {recording.revisions} revisions, {time.monotonic() - began:.0f} s"
         )
@@ -140,7 +149,7 @@ async def test_a_leader_that_was_frozen_past_its_lease(private_lab, tell, tmp_pa
         await asyncio.gather(*(ends(world, "free, 4 cards") for world in places[:2]))
         await places[2].remove_reservation()
         await ends(places[2], "free, 4 cards")
-        assert await history.writes_stop(recording)
+        assert await history.writes_stop(recording, lambda: full_round(second))
         assert await api.get(kinds.NODES, places[0].node) is not None
         tell(f"A leader frozen past its lease: {recording.revisions} revisions")
     assert recording.faults() == []
