@@ -16,6 +16,7 @@ from croupier.kube.client.api_client import Client
 from croupier.ops.installation import SeveralInstallations, find_namespace
 from croupier_lab import shared_cluster
 from tests.cli.env import croupier
+from tests.polling import until_async
 
 CONTAINER = {"name": "main", "image": "any"}
 DAEMON_SET = {
@@ -50,6 +51,15 @@ async def trace(api: Client, namespace: str, kind: Any, body: dict[str, Any]) ->
 @pytest_asyncio.fixture
 async def api(cluster: Any) -> AsyncIterator[Client]:
     async with api_client.connect(config.load(cluster.kubeconfig)) as connected:
+
+        async def nothing_is_installed() -> bool:
+            """Namespaces of other tests may still be terminating, with Leases in them."""
+            try:
+                return await find_namespace(connected) == DEFAULT_NAMESPACE
+            except SeveralInstallations:
+                return False
+
+        await until_async(nothing_is_installed, "traces of other tests to be gone", within=120)
         yield connected
 
 
