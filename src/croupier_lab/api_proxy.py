@@ -6,6 +6,7 @@ second that a call of kubectl takes.
 
 import http.client
 import json
+import os
 import shutil
 import socket
 import subprocess
@@ -19,6 +20,7 @@ from croupier_lab.cluster import Cluster
 from croupier_lab.errors import LabError
 
 TIMEOUT = 60.0
+SOCKET = "socket"
 POLL = 0.01
 RETRY = 0.1
 """Seconds; the API server answers 429 for a moment after a CRD was installed."""
@@ -32,15 +34,16 @@ class ApiProxy:
 
     def __init__(self, cluster: Cluster) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="croupier-proxy-"))
-        self._socket = self._folder / "socket"
+        self._handle = os.open(self._folder, os.O_PATH)
         self._log = self._folder / "log"
-        proxy = cluster.command("proxy", f"--unix-socket={self._socket}")
+        proxy = cluster.command("proxy", f"--unix-socket={SOCKET}")
         with self._log.open("wb") as output:
             self._process = subprocess.Popen(
                 ("sh", "-c", UNTIL_INPUT_CLOSES, "sh", *proxy),
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,
+                cwd=self._folder,
                 start_new_session=True,  # Ctrl-C must not end it before the last clean-up
             )
         self._wait_until_listening()
@@ -64,6 +67,7 @@ class ApiProxy:
 
     def close(self) -> None:
         self._process.communicate()  # closes its input
+        os.close(self._handle)
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _answered(
@@ -83,7 +87,7 @@ class ApiProxy:
         return answer
 
     def _exchange(self, method: str, path: str, body: Mapping[str, Any] | None) -> tuple[int, bytes]:
-        connection = _UnixConnection(self._socket)
+        connection = self._connection()
         try:
             headers = {"Content-Type": CONTENT_TYPES[method]} if body is not None else {}
             connection.request(method, path, None if body is None else json.dumps(body), headers)
@@ -94,17 +98,21 @@ class ApiProxy:
         finally:
             connection.close()
 
+    def _connection(self) -> "_UnixConnection":
+        # The path of a socket has at most 107 characters, which that of a temporary folder may exceed.
+        return _UnixConnection(f"/proc/self/fd/{self._handle}/{SOCKET}")
+
     def _wait_until_listening(self) -> None:
         deadline = time.monotonic() + TIMEOUT
         while not self._is_listening():
             if self._process.poll() is not None or time.monotonic() > deadline:
-                self._process.kill()
-                self._process.communicate()
-                raise LabError(f"kubectl proxy did not start: {self._log.read_text(errors='replace')}")
+                said = self._log.read_text(errors="replace").strip()
+                self.close()
+                raise LabError(f"kubectl proxy did not start: {said}")
             time.sleep(POLL)
 
     def _is_listening(self) -> bool:
-        connection = _UnixConnection(self._socket)
+        connection = self._connection()
         try:
             connection.connect()
         except OSError:
@@ -131,11 +139,11 @@ def close(cluster: Cluster) -> None:
 
 
 class _UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: str) -> None:
         super().__init__("localhost", timeout=TIMEOUT)
         self._path = path
 
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX)
         self.sock.settimeout(self.timeout)
-        self.sock.connect(str(self._path))
+        self.sock.connect(self._path)
