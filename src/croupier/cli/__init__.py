@@ -6,6 +6,7 @@ options exit with 2, Ctrl-C with 130. The verbs of the local cluster come from t
 that is installed.
 """
 
+import gc
 import importlib
 import importlib.util
 import sys
@@ -105,6 +106,7 @@ LAB_ERRORS = _add_lab_verbs()
 
 
 def main() -> None:
+    gc.disable()  # it would search what is imported, again and again; a process enables it when it runs
     if terminal.forbids_styles():
         from typer import rich_utils
 

@@ -1,6 +1,7 @@
 """A process stops its components in order, and reports every failure."""
 
 import asyncio
+import gc
 import os
 import signal
 
@@ -196,3 +197,15 @@ def test_main_returns_the_exit_code():
         return 3
 
     assert component_runner.main(start) == 3
+
+
+def test_a_process_collects_garbage_although_commands_do_not():
+    async def start() -> int:
+        return int(gc.isenabled())
+
+    gc.disable()
+    try:
+        assert component_runner.main(start) == 1
+    finally:
+        gc.enable()
+        gc.unfreeze()

@@ -148,7 +148,9 @@ class _Running:
 
 def main(start: Callable[[], Coroutine[Any, Any, int]]) -> int:
     """Run a process to its end and return its exit code; a failed start is logged in one sentence."""
+    gc.freeze()  # what is imported stays
     gc.set_threshold(GC_THRESHOLD)
+    gc.enable()
     try:
         return asyncio.run(start())
     except KubeError as error:
