@@ -1,5 +1,6 @@
 """A cluster accessed with kubectl: a lab, or any other cluster with a kubeconfig."""
 
+import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,11 @@ class Cluster:
             message = ended.stderr.strip() or ended.stdout.strip()
             raise LabError(f"kubectl {' '.join(args)} failed (exit code {ended.returncode}): {message}")
         return Completed(ended.stdout, ended.stderr, ended.returncode)
+
+    def forget_kinds(self) -> None:
+        """Let kubectl ask for the kinds and categories again, which it caches for hours."""
+        if self.memory is not None:
+            shutil.rmtree(self.memory / "discovery", ignore_errors=True)
 
     def command(self, *args: str) -> list[str]:
         """The command line of a kubectl call."""

@@ -77,6 +77,7 @@ def install(cluster: Cluster, definitions: Mapping[str, Manifest]) -> tuple[str,
     known = _installed_crds(cluster)
     cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=_list(wanted))
     cluster.kubectl("wait", "--for=condition=Established", f"--timeout={ESTABLISHED_TIMEOUT}", *names)
+    cluster.forget_kinds()
     return tuple(name for name in names if name.partition("/")[2] not in known)
 
 

@@ -21,6 +21,15 @@ async def test_other_versions_of_the_crds_are_not_replaced(private_lab):
     assert "kubectl apply -k config/crd/" in reason
 
 
+async def test_kubectl_knows_the_kinds_as_soon_as_they_are_installed(private_lab):
+    lab = await private_lab()
+    assert lab.kubectl("get", "croupier", check=False).returncode != 0, "now it remembers that there are none"
+
+    shared_cluster.install(lab.cluster, crds.definitions())
+
+    assert lab.kubectl("get", "croupier").returncode == 0
+
+
 async def test_existing_objects_are_detected(private_lab):
     lab = await private_lab()
     definitions = crds.definitions()
