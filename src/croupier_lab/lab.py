@@ -6,15 +6,16 @@
 import asyncio
 import base64
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
-from croupier_lab import controlplane, errors, probe, process, record
+from croupier_lab import controlplane, errors, etcd_keys, probe, process, record
 from croupier_lab.cluster import Cluster, Completed
 from croupier_lab.controlplane import ETCD, LabLayout
 from croupier_lab.errors import LabError
+from croupier_lab.etcd_keys import KeyRange, Keys
 from croupier_lab.probe import Endpoint
 from croupier_lab.process import LabProcess
 from croupier_lab.record import LabRecord
@@ -22,6 +23,8 @@ from croupier_lab.record import LabRecord
 READY_TIMEOUT = 60.0
 POLL = 0.05
 ADDRESS_IN_USE = "address already in use"
+ETCD_OPERATIONS = 128
+"""The operations that etcd accepts in one transaction by default."""
 
 
 class PortClashError(LabError):
@@ -135,19 +138,43 @@ class Lab:
 
     def etcd_compact(self) -> int:
         """Compact etcd to the current revision and return it; older watches get 410 Gone."""
-        header = self._etcd("/v3/kv/range", {"key": base64.b64encode(b"\0").decode()})["header"]
-        revision = int(header["revision"])
+        revision = int(self._etcd("/v3/kv/range", {"key": _base64("\0")}).header["revision"])
         self._etcd("/v3/kv/compaction", {"revision": str(revision), "physical": True})
         return revision
 
-    def _etcd(self, path: str, question: dict[str, object]) -> dict[str, dict[str, str]]:
+    def etcd_keys(self) -> Keys:
+        everything = {"key": _base64(etcd_keys.ROOT), "range_end": _base64(etcd_keys.END), "keys_only": True}
+        listed = self._etcd("/v3/kv/range", everything).kvs
+        return {base64.b64decode(item["key"]).decode(): int(item["mod_revision"]) for item in listed}
+
+    def etcd_delete(self, ranges: Sequence[KeyRange]) -> None:
+        """Delete all keys of these ranges, at once where etcd allows it."""
+        deletions = [
+            {"request_delete_range": {"key": _base64(first), "range_end": _base64(end)}}
+            for first, end in ranges
+        ]
+        for start in range(0, len(deletions), ETCD_OPERATIONS):
+            self._etcd("/v3/kv/txn", {"success": deletions[start : start + ETCD_OPERATIONS]})
+
+    def _etcd(self, path: str, question: Mapping[str, object]) -> "_EtcdAnswer":
         endpoint = controlplane.etcd_endpoint(self.site, path)
         status, answer = probe.post(endpoint, msgspec.json.encode(question).decode())
         if status != 200:
             raise errors.with_log(
                 f"etcd refused {path} with {status}: {answer.strip()}.", Path(self.process(ETCD).log)
             )
-        return msgspec.json.decode(answer, type=dict[str, dict[str, str]], strict=False)
+        return msgspec.json.decode(answer, type=_EtcdAnswer)
+
+
+class _EtcdAnswer(msgspec.Struct):
+    """Numbers are text."""
+
+    header: dict[str, str] = {}
+    kvs: list[dict[str, str]] = []
+
+
+def _base64(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
 
 
 def _exit_error(part: LabProcess) -> LabError:

@@ -35,11 +35,16 @@ GOGC_PERCENT = "400"
 
 
 class PrivateLab(Protocol):
-    """Starts a separate lab for one test: `lab = await private_lab(durable=True)`."""
+    """Provides a separate lab for one test: `lab = await private_lab(durable=True)`.
+
+    It contains no objects, except Croupier's CRDs if they are wanted. Unless its components are more than
+    the API server, it may have served another test before.
+    """
 
     def __call__(
         self,
         *,
+        crds: bool = False,
         parts: tuple[str, ...] = API_COMPONENTS,
         durable: bool = False,
         pods_run: bool = True,
@@ -173,6 +178,7 @@ async def private_lab(pytestconfig: pytest.Config) -> AsyncIterator[PrivateLab]:
 
     async def factory(
         *,
+        crds: bool = False,
         parts: tuple[str, ...] = API_COMPONENTS,
         durable: bool = False,
         pods_run: bool = True,
@@ -182,7 +188,7 @@ async def private_lab(pytestconfig: pytest.Config) -> AsyncIterator[PrivateLab]:
         plan = LabPlan(
             parts=parts, durable=durable, pods_run=pods_run, extra=extra or {}, scheduler=scheduler or {}
         )
-        raised.append(await run.private(plan))
+        raised.append(await run.private(plan, _definitions() if crds else None))
         return raised[-1]
 
     yield factory

@@ -1,25 +1,39 @@
 """The labs of one test run: at most one shared lab, and any number of private ones.
 
-The labs are in temporary folders. The state folder has a link to each, so that the next run can clean up
-after a run that was killed.
+A private lab that runs only an API server is emptied after its test, and serves the next test that plans the
+same. The labs are in temporary folders. The state folder has a link to each, so that the next run can clean
+up after a run that was killed.
 """
 
 import asyncio
 import shutil
 import tempfile
 from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from croupier_lab import api_proxy, lifecycle, lock, process, provisioning, record, user_dirs
+from croupier_lab import api_proxy, lifecycle, lock, process, provisioning, record, shared_cluster, user_dirs
 from croupier_lab.binaries import BinarySources
 from croupier_lab.cluster import Cluster
+from croupier_lab.controlplane import API_COMPONENTS
 from croupier_lab.lab import Lab
 from croupier_lab.lifecycle import LabPlan
+from croupier_lab.pristine import Pristine
 from croupier_lab.progress import ProgressReporter
+from croupier_lab.shared_cluster import Manifest
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class _Reusable:
+    """A private lab that may serve another test."""
+
+    lab: Lab
+    plan: LabPlan
+    crds: Mapping[str, Manifest]
+    pristine: Pristine
 
 
 class TestRun:
@@ -30,6 +44,8 @@ class TestRun:
         self._show = show
         self._folder: Path | None = None
         self._labs: list[Lab] = []
+        self._in_use: list[_Reusable] = []
+        self._idle: _Reusable | None = None
         self._shared: Lab | None = None
         self._foreign: Cluster | None = None
         self._count = 0
@@ -56,11 +72,36 @@ class TestRun:
     def part_with_real_node(self) -> None:
         run(lifecycle.remove_real_node(self.shared()))
 
-    async def private(self, plan: LabPlan) -> Lab:
+    async def private(self, plan: LabPlan, crds: Mapping[str, Manifest] | None = None) -> Lab:
+        """A lab without any objects but these CRDs."""
+        wanted = crds or {}
+        if (idle := self._idle) is not None and (idle.plan, idle.crds) == (plan, wanted):
+            self._idle = None
+            self._in_use.append(idle)
+            return idle.lab
         self._count += 1
-        return await self._raise(replace(plan, name=f"private-{self._count}"))
+        lab = await self._raise(replace(plan, name=f"private-{self._count}"))
+        if wanted:
+            await asyncio.to_thread(shared_cluster.install, lab.cluster, wanted)
+        if lab.record.parts == API_COMPONENTS:
+            self._in_use.append(_Reusable(lab, plan, wanted, Pristine.of(lab)))
+        return lab
 
     async def end(self, lab: Lab, *, keep_logs: bool) -> None:
+        """Stop the lab, or keep it running for the next test in place of another idle one."""
+        reusable = next((item for item in self._in_use if item.lab is lab), None)
+        if reusable is None:
+            await self._stop(lab, keep_logs=keep_logs)
+            return
+        self._in_use.remove(reusable)
+        if keep_logs or not await reusable.pristine.restore(lab):
+            await self._stop(lab, keep_logs=keep_logs)
+            return
+        if self._idle is not None:
+            await self._stop(self._idle.lab, keep_logs=False)
+        self._idle = reusable
+
+    async def _stop(self, lab: Lab, *, keep_logs: bool) -> None:
         api_proxy.close(lab.cluster)
         await lifecycle.stop(lab)
         self._labs.remove(lab)
@@ -78,8 +119,8 @@ class TestRun:
         if self._foreign is not None:
             api_proxy.close(self._foreign)
         for lab in reversed(self._labs.copy()):
-            run(self.end(lab, keep_logs=keep_logs))
-        self._shared = None
+            run(self._stop(lab, keep_logs=keep_logs))
+        self._shared = self._idle = None
         if self._folder is not None and not self._kept:
             shutil.rmtree(self._folder, ignore_errors=True)
 

@@ -1,17 +1,13 @@
 """The environment of these tests: a private lab with our CRDs and ledgers."""
 
-import asyncio
 from dataclasses import dataclass
 
-from croupier.api import crds, kinds
+from croupier.api import kinds
 from croupier.api.meta import ObjectMeta
 from croupier.api.mps import NodeReservation, ledger_codec
 from croupier.core.ledger.ledger import Ledger
 from croupier.core.model.card import LedgerCard
 from croupier.kube.client.api_client import Client
-from croupier_lab import shared_cluster
-from croupier_lab.lab import Lab
-from croupier_lab.pytest_plugin import PrivateLab
 from tests.proof.invariants import InvariantChecker
 
 
@@ -41,12 +37,6 @@ CI = ProofSize("CI size", schedulers=8, requests=400, nodes=4, cards=4, hot_requ
 FULL = ProofSize(
     "full size", schedulers=8, requests=10_000, nodes=8, cards=16, hot_requests=20, pods=1_000, at_once=32
 )
-
-
-async def start_lab(private_lab: PrivateLab, **how: object) -> Lab:
-    lab = await private_lab(**how)  # type: ignore[arg-type]  # passed on unchanged
-    await asyncio.to_thread(shared_cluster.install, lab.cluster, crds.definitions())
-    return lab
 
 
 def empty_ledger(node: str, cards: int) -> Ledger:

@@ -16,7 +16,7 @@ from croupier.kube.client.api_client import Client
 from croupier.kube.controller.events import EventRecorder
 from croupier_lab.lab import Lab
 from tests.polling import until_async
-from tests.proof import env, flow_env, history, manager_env
+from tests.proof import flow_env, history, manager_env
 from tests.proof import flow_process as flow_module
 from tests.proof.flow_env import SETUPS, FlowEnv
 from tests.proof.injection import WriteInjection
@@ -160,7 +160,7 @@ async def finalize_the_rest(plays: list[Played]) -> list[Played]:
 
 
 async def test_every_crash_point_recovers(private_lab, tell, tmp_path: Path):
-    lab = await env.start_lab(private_lab)
+    lab = await private_lab(crds=True)
     loaded = config.load(lab.kubeconfig)
     counting = WriteInjection()
     async with (
@@ -187,7 +187,7 @@ MEMORY_FLOWS = ("memory-bind", "memory-reservation")
 
 async def test_every_crash_point_recovers_with_the_in_memory_manager(private_lab, tell, tmp_path: Path):
     """The in-memory ledgers are lost; two successive processes rebuild them from the records."""
-    lab = await env.start_lab(private_lab)
+    lab = await private_lab(crds=True)
     loaded = config.load(lab.kubeconfig)
     counting = WriteInjection()
     async with (

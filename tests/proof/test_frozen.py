@@ -23,8 +23,8 @@ from croupier.kube.client.api_client import Client
 from croupier.kube.controller.events import EventRecorder
 from croupier_lab.lab import Lab
 from tests.polling import until, until_async
-from tests.proof import env, history, manager_env
 from tests.proof import flow_process as flow_module
+from tests.proof import history, manager_env
 from tests.proof.flow_env import FlowEnv
 from tests.proof.flow_process import POD
 from tests.proof.manager_env import LedgerManagerEnv, Scope
@@ -233,7 +233,7 @@ STORIES: Mapping[str, Callable[[Scene], Awaitable[None]]] = {
 
 async def test_frozen_processes_cause_no_overcommit(private_lab, tell, tmp_path: Path):
     """All cases concurrently on one API server, each in its own environment."""
-    lab = await env.start_lab(private_lab)
+    lab = await private_lab(crds=True)
     turns = asyncio.Semaphore(4)
     async with (
         api_client.connect(config.load(lab.kubeconfig)) as api,

@@ -6,7 +6,7 @@ from collections import Counter
 
 from croupier.kube.client import api_client, config
 from tests.polling import until
-from tests.proof import env, history
+from tests.proof import history
 from tests.proof import pod_load as pod_module
 from tests.proof import replica as replica_module
 from tests.proof.flow_env import FlowEnv
@@ -17,7 +17,7 @@ SECONDS = 40
 
 
 async def test_pods_bound_by_many_schedulers(private_lab, size, tell, tmp_path):
-    lab = await env.start_lab(private_lab)
+    lab = await private_lab(crds=True)
     began = time.monotonic()
     async with (
         api_client.connect(config.load(lab.kubeconfig)) as api,

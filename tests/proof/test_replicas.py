@@ -15,7 +15,7 @@ from croupier.kube.client import api_client, config
 from croupier.kube.client.api_client import Client
 from croupier.kube.controller.events import EventRecorder
 from tests.polling import until_async
-from tests.proof import env, history
+from tests.proof import history
 from tests.proof import replica as replica_module
 from tests.proof.flow_env import FlowEnv
 from tests.proof.manager_env import LedgerManagerEnv
@@ -97,7 +97,7 @@ async def full_round(*replicas: ChildProcess) -> None:
 
 
 async def test_three_replicas_without_election_and_with_three_clocks(private_lab, tell, tmp_path):
-    lab = await env.start_lab(private_lab)
+    lab = await private_lab(crds=True)
     began = time.monotonic()
     async with (
         api_client.connect(config.load(lab.kubeconfig)) as api,
@@ -121,7 +121,7 @@ async def test_three_replicas_without_election_and_with_three_clocks(private_lab
 
 
 async def test_a_leader_that_was_frozen_past_its_lease(private_lab, tell, tmp_path):
-    lab = await env.start_lab(private_lab)
+    lab = await private_lab(crds=True)
     async with (
         api_client.connect(config.load(lab.kubeconfig)) as api,
         history.record(api, pods=True) as recording,

@@ -105,7 +105,7 @@ def fair(accounts: list[dict[str, Any]], each: int) -> None:
 
 
 async def test_many_schedulers_at_130_percent(private_lab, size, tell, tmp_path):
-    lab = await env.start_lab(private_lab)
+    lab = await private_lab(crds=True)
     nodes = [f"node-{number}" for number in range(size.nodes)]
     each = size.requests // size.schedulers
     budget = size.nodes * size.cards * 130 // size.schedulers
@@ -129,7 +129,7 @@ async def test_many_schedulers_at_130_percent(private_lab, size, tell, tmp_path)
 
 
 async def test_64_writers_on_one_node(private_lab, size, tell, tmp_path):
-    lab = await env.start_lab(private_lab)
+    lab = await private_lab(crds=True)
     async with api_client.connect(config.load(lab.kubeconfig)) as api, history.record(api) as recording:
         await env.create_ledgers(api, ["hot"], 8)
         await recording.complete()

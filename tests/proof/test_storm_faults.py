@@ -78,7 +78,7 @@ FAULTS = {
 
 @pytest.mark.parametrize(("breakage", "options"), FAULTS.values(), ids=FAULTS)
 async def test_concurrent_claims_with(private_lab, size, tell, tmp_path, breakage, options):
-    lab = await env.start_lab(private_lab, durable=True)
+    lab = await private_lab(crds=True, durable=True)
     each = max(40, size.requests // 40)
     async with api_client.connect(config.load(lab.kubeconfig)) as api, history.record(api) as recording:
         await env.create_ledgers(api, NODES, CARDS)

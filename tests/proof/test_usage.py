@@ -15,7 +15,7 @@ from croupier.kube.client.resource import Raw
 from croupier.kube.controller.events import EventRecorder
 from tests.cli.env import CommandResult, croupier
 from tests.polling import until_async
-from tests.proof import env, history
+from tests.proof import history
 from tests.proof import replica as replica_module
 from tests.proof.flow_env import FlowEnv
 from tests.proof.manager_env import LedgerManagerEnv
@@ -98,7 +98,7 @@ async def reports(lab: Any, right: Callable[[dict[str, Fraction]], bool]) -> dic
 
 
 async def test_usage_is_exact_although_the_counting_process_is_killed(private_lab, tell, tmp_path):
-    lab = await env.start_lab(private_lab)
+    lab = await private_lab(crds=True)
     async with (
         api_client.connect(config.load(lab.kubeconfig)) as api,
         history.record(api, keep=True) as recording,
@@ -141,7 +141,7 @@ async def test_changes_that_the_api_server_has_forgotten_cost_at_most_the_missed
     private_lab, tell, tmp_path
 ):
     """Nodes with at most one missed write are exact."""
-    lab = await env.start_lab(private_lab, durable=True)
+    lab = await private_lab(crds=True, durable=True)
     async with (
         api_client.connect(config.load(lab.kubeconfig)) as api,
         history.record(api, keep=True) as recording,

@@ -13,7 +13,7 @@ from croupier_lab.controlplane import COMPONENTS
 from tests.extender import env as tables
 from tests.extender.env import ExtenderEnv
 from tests.polling import until, until_async
-from tests.proof import env, history, manager_env
+from tests.proof import history, manager_env
 from tests.proof.facts import HolderAdded
 from tests.proof.history import History
 from tests.proof.manager_env import LedgerManagerEnv
@@ -88,7 +88,7 @@ class WaitingEnv:
 
 @contextlib.asynccontextmanager
 async def waiting_env(private_lab, folder) -> AsyncIterator[WaitingEnv]:
-    lab = await env.start_lab(private_lab, parts=COMPONENTS)
+    lab = await private_lab(crds=True, parts=COMPONENTS)
     namespace = shared_cluster.create_namespace(lab.cluster, "waiting")
     scheduler = tables.start_scheduler(lab, folder)
     try:
