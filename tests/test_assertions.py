@@ -87,15 +87,23 @@ def without_assertion(tests: Mapping[str, str], product_methods: frozenset[str])
 
 def _asserts(function: AnyFunction) -> bool:
     return any(
-        isinstance(node, ast.Assert)
+        (isinstance(node, ast.Assert) and not _is_for_types(node.test))
         or (isinstance(node, ast.Raise) and "AssertionError" in ast.unparse(node))
         or (isinstance(node, ast.Call) and _is_check(ast.unparse(node.func)))
         for node in ast.walk(function)
     )
 
 
+def _is_for_types(test: ast.expr) -> bool:
+    """`assert name is not None`, without a call: it tells the type checker what is known already."""
+    return ast.unparse(test).endswith(" is not None") and not any(
+        isinstance(node, ast.Call | ast.BoolOp) for node in ast.walk(test)
+    )
+
+
 def _is_check(called: str) -> bool:
-    return called in CHECKS or called.rpartition(".")[2] in BROWSER_CHECKS
+    owner, _, name = called.rpartition(".")
+    return called in CHECKS or (name in BROWSER_CHECKS and owner != "asyncio")
 
 
 def _texts(*folders: str) -> Iterator[tuple[str, str]]:
@@ -118,12 +126,16 @@ ASSERTS = {
     "a helper of the file": "def check():\n    assert 1\ndef test_it():\n    check()",
     "an imported helper": "from tests.polling import until\ndef test_it():\n    until(run)",
     "a helper of an imported module": "from tests import polling\ndef test_it():\n    polling.until(run)",
+    "a result that is there": "def test_it():\n    assert run() is not None",
+    "a state of the page": "def test_it(page):\n    page.wait_for()",
     "a method of an environment": "def test_it(env):\n    env.becomes()",
     "a helper that is passed on": "def check():\n    assert 1\ndef test_it(fuzz):\n    fuzz(check)",
     "a helper of a helper": "def check(env):\n    env.becomes()\ndef test_it(env):\n    check(env)",
 }
 DOES_NOT = {
     "a call": "def test_it():\n    run()",
+    "a call that ends": "def test_it():\n    asyncio.wait_for(run(), 10)",
+    "an assertion for the type checker": "def test_it(a):\n    assert a.task is not None\n    a.task.run()",
     "a method of the product": "def test_it(api):\n    api.create()",
     "a helper that does not assert": "def check():\n    run()\ndef test_it():\n    check()",
     "another function of this name": "from elsewhere import until\ndef test_it():\n    until(run)",

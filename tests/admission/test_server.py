@@ -231,7 +231,7 @@ async def test_a_rewrite_is_counted_and_recorded_unless_it_is_a_dry_run():
 async def test_validation_records_no_second_event():
     recorded = RecordingMetrics()
     async with opened(Rewriter(), recorded) as client:
-        await client.post("/validate")
+        assert (await client.post("/validate"))[0] == 200
 
     assert (recorded.pairs, recorded.notes) == ([], [])
 

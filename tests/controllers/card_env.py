@@ -20,9 +20,9 @@ from croupier.kube.cache.informer import Informer
 from croupier.kube.client.api_client import Client, Selection
 from croupier.kube.client.errors import NotFound
 from croupier.kube.client.resource import Resource
+from tests.controllers import ledger_env
 from tests.controllers.ledger_env import watched
 from tests.core.card_scenarios import CardSituation
-from tests.polling import until
 
 NODE = "card-stage"
 ADDRESS = "0000:65:00.0"
@@ -198,16 +198,9 @@ class CardEnv:
 
     async def caught_up(self) -> None:
         """Wait until the informers have the state of the API server."""
-        for name, informer in self.followed.items():
-            store = informer.store
-            selection = self.chosen[name][1]
-            listed = await self.api.list(store.resource, selection)
-            wanted = {item.metadata.key: item.metadata.resource_version for item in listed.items}
-
-            def shows(store: Any = store, wanted: dict[str, str] = wanted) -> bool:
-                return {item.metadata.key: item.metadata.resource_version for item in store} == wanted
-
-            await until(shows, f"the cache of {name} to catch up", within=60)
+        await ledger_env.caught_up(
+            self.api, [(informer, self.chosen[name][1]) for name, informer in self.followed.items()]
+        )
 
     async def rests(self, controller: CardController) -> None:
         """Reconcile until nothing is written."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Literal
@@ -34,9 +34,10 @@ from croupier.kube.cache.store import Store
 from croupier.kube.client.api_client import EVERYTHING, Client, DeleteOptions, Selection
 from croupier.kube.client.clock import Clock, SystemClock
 from croupier.kube.client.errors import NotFound
+from croupier.kube.client.identity import Key
 from croupier.kube.client.resource import Resource
 from croupier.kube.controller.events import EventRecorder
-from tests.polling import until
+from tests.polling import until, until_async
 
 ManagerMode = Literal["InMemory", "CRD"]
 BOTH_MODES: tuple[ManagerMode, ...] = ("InMemory", "CRD")
@@ -282,6 +283,22 @@ async def watched(
     async with running(reflector.run()):
         await reflector.synced()
         yield Informer(store, reflector)
+
+
+async def caught_up(api: Client, informers: Iterable[tuple[Informer[Any], Selection]]) -> None:
+    """Wait until the informers have the state of the API server."""
+    for informer, chosen in informers:
+        store = informer.store
+
+        async def is_current(store: Store[Any] = store, chosen: Selection = chosen) -> bool:
+            listed = await api.list(store.resource, chosen)
+            return _versions(listed.items) == _versions(store)
+
+        await until_async(is_current, f"the cache of {store.resource.plural} to catch up", within=60)
+
+
+def _versions(items: Iterable[Any]) -> dict[Key, str]:
+    return {item.metadata.key: item.metadata.resource_version for item in items}
 
 
 @contextlib.asynccontextmanager

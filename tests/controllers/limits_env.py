@@ -21,6 +21,7 @@ from croupier.controllers.limits.podallocation import (
     PodAllocationInformers,
     PodAllocationOptions,
 )
+from croupier.kube.cache.informer import Informer
 from croupier.kube.cache.store import ObjectChange, Store
 from croupier.kube.client.api_client import Client, DeleteOptions, Selection
 from croupier.kube.client.backoff import Backoff
@@ -72,6 +73,8 @@ class LimitsEnv:
     watched: Selection | None = None
     """What the controller serves; its namespace if unset."""
     max_per_namespace: int = podallocation.MAX_PER_NAMESPACE
+    followed: list[tuple[Informer[Any], Selection]] = field(default_factory=list)
+    """The caches of the controller."""
     order: list[Key] = field(default_factory=list)
     """The keys in the order in which the controller's workers reconcile them."""
     arrived: dict[Key, int] = field(default_factory=dict)
@@ -84,6 +87,7 @@ class LimitsEnv:
             chosen = self.watched or Selection(self.namespace)
             allocations = await stack.enter_async_context(watched(self.api, kinds.POD_ALLOCATIONS, chosen))
             pods = await stack.enter_async_context(watched(self.api, kinds.PODS, chosen))
+            self.followed = [(allocations, chosen), (pods, chosen)]
             recorder = EventRecorder(self.api, "podallocation-controller")
             self.registry = CollectorRegistry()
             settings = PodAllocationOptions(
@@ -148,12 +152,17 @@ class LimitsEnv:
     async def get(self, name: str) -> Pod:
         return await self.api.get(kinds.PODS, name, namespace=self.namespace)
 
-    async def reports(self, name: str, *, restarts: int = 0, phase: str = "Running", **limits: str) -> None:
-        """The kubelet reports that it enforces the spec (or `limits`), without a resize condition."""
+    async def reports(
+        self, name: str, *, restarts: int = 0, phase: str = "Running", behind: int = 0, **limits: str
+    ) -> None:
+        """The kubelet reports that it enforces the spec (or `limits`), without a resize condition.
+
+        `behind`: by how many generations the spec that it has observed is too old.
+        """
         pod = await self.get(name)
         status = {
             "phase": phase,
-            "observedGeneration": pod.metadata.generation,
+            "observedGeneration": pod.metadata.generation - behind,
             "containerStatuses": [_status(container, restarts, limits) for container in pod.spec.containers],
             "initContainerStatuses": [
                 _status(container, restarts, limits) for container in pod.spec.init_containers

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -28,7 +29,8 @@ from croupier.kube.client.config import Config
 from croupier.kube.client.errors import NotFound
 from croupier.kube.client.resource import Resource
 from croupier.kube.controller.events import EventRecorder
-from tests.controllers.ledger_env import running, watched
+from tests.clocks import OffsetClock
+from tests.controllers.ledger_env import caught_up, running, watched
 from tests.polling import until_async
 
 NOW = "2026-01-01T00:00:00Z"
@@ -88,6 +90,9 @@ class PoolEnv:
     made: list[tuple[Resource[Any], str]] = field(default_factory=list)
     writes: list[str] = field(default_factory=list)
     """Kinds of all writes so far, without Events."""
+    followed: list[tuple[Informer[Any], Selection]] = field(default_factory=list)
+    """The caches of the controllers."""
+    clock: OffsetClock = field(default_factory=OffsetClock)
     controller: PoolController | None = None
     nodes: PoolNodeController | None = None
 
@@ -243,14 +248,14 @@ class PoolEnv:
         return {event.reason for event in listed.items if event.regarding.name == name}
 
     async def rests(self, name: str) -> None:
-        """Wait until repeated reconciles of the pool write nothing."""
+        """Wait until nothing is written by a reconcile that sees every write before it."""
 
         async def quiet() -> bool:
             assert self.controller is not None
             before = len(self.writes)
-            for _ in range(3):
-                await asyncio.sleep(DEBOUNCE)
-                await self.controller.reconcile(name)
+            await caught_up(self.api, self.followed)
+            self.clock.ahead += timedelta(seconds=DEBOUNCE)  # so that the reconcile is not postponed
+            await self.controller.reconcile(name)
             return len(self.writes) == before
 
         await self.eventually(quiet, f"{name} to settle")
@@ -261,8 +266,11 @@ class PoolEnv:
         async with contextlib.AsyncExitStack() as stack:
 
             async def follow(kind: Resource[Any], chosen: Selection = EVERYTHING) -> Informer[Any]:
-                return await stack.enter_async_context(watched(self.api, kind, chosen))
+                informer = await stack.enter_async_context(watched(self.api, kind, chosen))
+                self.followed.append((informer, chosen))
+                return informer
 
+            self.followed.clear()
             bound = Selection(self.namespace, fields="spec.nodeName!=")
             seen = LedgerInformers(
                 nodes=await follow(kinds.NODES),
@@ -289,7 +297,7 @@ class PoolEnv:
             )
             recorder = EventRecorder(self.api, pool.REPORTER)
             self.registry = CollectorRegistry()
-            wanted = {"namespace": self.namespace, **settings}
+            wanted = {"namespace": self.namespace, "clock": self.clock, **settings}
             figures = PoolMetrics(self.registry, seen.pools.store)
             self.controller = PoolController(
                 sources,

@@ -78,7 +78,9 @@ def test_no_wildcards_and_the_verbs_of_the_ledger():
 
 
 def test_processes_are_restricted():
-    for item in (item for item in documents(FOLDER) if item["kind"] == "Deployment"):
+    deployments = [item for item in documents(FOLDER) if item["kind"] == "Deployment"]
+    assert deployments
+    for item in deployments:
         spec = item["spec"]["template"]["spec"]
         (container,) = spec["containers"]
         assert spec["securityContext"]["runAsNonRoot"]
@@ -91,9 +93,10 @@ def test_processes_are_restricted():
 
 async def test_applying_twice_changes_nothing(installed):
     lab, _ = installed
-    again = lab.kubectl("apply", "-k", str(FOLDER), "--dry-run=server").stdout
+    again = lab.kubectl("apply", "-k", str(FOLDER), "--dry-run=server").stdout.splitlines()
 
-    assert [line for line in again.splitlines() if not line.split(" (")[0].endswith("unchanged")] == []
+    assert again
+    assert [line for line in again if not line.split(" (")[0].endswith("unchanged")] == []
 
 
 async def test_only_a_binding_sets_the_allocation(installed):

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import named_tests
+
 TESTS = Path(__file__).resolve().parents[1]
 PAGE = TESTS.parent / "docs/promises.md"
 ROW = re.compile(r"^\| (?!promise |-)(?P<promise>[^|]+?) \| (?P<tests>`.+`) \|$", re.MULTILINE)
@@ -30,11 +32,7 @@ def test_no_promise_is_listed_twice():
 def test_the_test_exists(named):
     path, _, function = named.partition("::")
     source = TESTS / path
+    files = [source] if source.is_file() else sorted(source.glob("test_*.py"))
+    tests = {test for file in files for test in named_tests.in_file(file)}
 
-    if function:
-        assert re.search(rf"^(?:async )?def {function}\(", source.read_text(), re.MULTILINE), named
-    else:
-        found = [source] if source.is_file() else sorted(source.glob("test_*.py"))
-        assert any(re.search(r"^(?:async )?def test_", file.read_text(), re.MULTILINE) for file in found), (
-            named
-        )
+    assert function in tests if function else tests, named

@@ -341,6 +341,7 @@ def test_every_assumed_pod_can_be_claimed(strategy, percents):
             choice = chooser.choose(pod, NODES)
             if isinstance(choice, str):
                 chosen.append((pod, choice))
+        assert chosen, "the first pod fits"
         for pod, node in chosen:
             claim = CardClaim(pod.holder, pod.wants, HoldTerms(until=datetime(2026, 1, 1, tzinfo=UTC)))
             assert isinstance(await manager.claim(node, claim, strategy), tuple)

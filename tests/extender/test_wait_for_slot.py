@@ -28,14 +28,17 @@ async def under_way(made: Binder, count: int) -> list["asyncio.Task[str]"]:
 async def test_the_next_pod_waits_until_a_bind_has_ended(busy):
     made, go = busy
     binds = await under_way(made, 2)
-    waiting = asyncio.create_task(made.wait_for_slot())
-    await asyncio.sleep(0.01)
-    hesitated = not waiting.done()
 
+    async def waited() -> bool:
+        await made.wait_for_slot()
+        return bool(go.is_set())
+
+    waiting = asyncio.create_task(waited())
+    await asyncio.sleep(0)
     go.set()
-    await asyncio.gather(*binds, waiting)
+    await asyncio.gather(*binds)
 
-    assert hesitated
+    assert await waiting
 
 
 async def test_hanging_binds_delay_filter_for_a_limited_time(busy, monkeypatch):

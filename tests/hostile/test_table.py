@@ -1,8 +1,9 @@
 """The table of docs/security.md: its tests exist, and every test of this folder is in it."""
 
-import ast
 import re
 from pathlib import Path
+
+from tests import named_tests
 
 TESTS = Path(__file__).parents[1]
 PAGE = (TESTS.parent / "docs/security.md").read_text()
@@ -10,18 +11,6 @@ ROW = re.compile(r"^\| .+ \| .+ \| ([0-9]+) \|$", re.MULTILINE)
 NAMED = re.compile(r"^([0-9]+)\. `([^`]+)`$", re.MULTILINE)
 OWN_CHECKS = {"test_the_tenant_can_do_its_own_work"}
 """Tests that make sure that an attack tests something."""
-
-
-def functions(file: Path) -> set[str]:
-    """The tests of a file, those of classes as `Class::test`."""
-    found = set()
-    for node in ast.parse(file.read_text()).body:
-        members = node.body if isinstance(node, ast.ClassDef) else [node]
-        prefix = f"{node.name}::" if isinstance(node, ast.ClassDef) else ""
-        for member in members:
-            if isinstance(member, ast.FunctionDef | ast.AsyncFunctionDef) and member.name.startswith("test_"):
-                found.add(prefix + member.name)
-    return found
 
 
 def located(named: str) -> tuple[Path, str]:
@@ -34,11 +23,11 @@ def test_every_test_of_the_table_exists():
     assert set(ROW.findall(PAGE)) == set(numbered), "each number of the table is in the list, and the reverse"
     for named in numbered.values():
         file, test = located(named)
-        assert test in functions(file), f"{named} does not exist"
+        assert test in named_tests.in_file(file), f"{named} does not exist"
 
 
 def test_every_attack_of_this_folder_is_in_the_table():
     named = {located(test) for test in dict(NAMED.findall(PAGE)).values()}
     files = {file for file in (TESTS / "hostile").glob("test_*.py") if file != Path(__file__)}
-    missing = {test for file in files for test in functions(file) if (file, test) not in named}
+    missing = {test for file in files for test in named_tests.in_file(file) if (file, test) not in named}
     assert missing == OWN_CHECKS

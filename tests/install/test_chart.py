@@ -97,10 +97,9 @@ def test_mps_daemons_run_without_an_account_and_are_never_restarted_by_a_probe()
 
 
 def test_all_but_the_agents_are_restricted(found):
-    for name, pod in pods(found).items():
-        spec = pod["spec"]
-        if name in AGENTS:
-            continue
+    others = {name: pod["spec"] for name, pod in pods(found).items() if name not in AGENTS}
+    assert others
+    for spec in others.values():
         assert spec["securityContext"]["runAsNonRoot"]
         assert spec["topologySpreadConstraints"]
         assert [item for item in spec.get("volumes", []) if "hostPath" in item] == []
@@ -126,7 +125,9 @@ def test_rbac_has_no_wildcards_and_only_own_accounts(found):
 
 @pytest.mark.parametrize("choice", CHOICES.values(), ids=CHOICES)
 def test_every_process_accepts_its_arguments(choice):
-    for words in commands(objects(*choice)) - KNOWN:
+    used = commands(objects(*choice))
+    assert used
+    for words in used - KNOWN:
         help_of = command.run([*words, "--help"], env=os.environ)
         assert help_of.code == 0, f"{words}: {help_of.err}"
         KNOWN.add(words)

@@ -75,7 +75,9 @@ def test_every_object_has_the_recommended_labels(found):
 
 
 def test_every_pod_has_the_labels_of_its_process(found):
-    for item in of_kind(found, "Deployment", "DaemonSet"):
+    owners = of_kind(found, "Deployment", "DaemonSet")
+    assert owners
+    for item in owners:
         template = item["spec"]["template"]["metadata"]["labels"]
         assert template == item["metadata"]["labels"]
 

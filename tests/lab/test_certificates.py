@@ -99,7 +99,6 @@ def test_the_clock_may_be_an_hour_slow(pki):
 
 
 def test_keys_are_readable_by_their_owner_only_and_fit_their_certificates(pki):
-    for key in pki.glob("*.key"):
-        assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    assert {stat.S_IMODE(key.stat().st_mode) for key in pki.glob("*.key")} == {0o600}
     pair = certificates.pair(pki, "kube-apiserver")
     ssl.create_default_context().load_cert_chain(pair.certificate, pair.key)

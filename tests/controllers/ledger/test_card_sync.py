@@ -1,7 +1,7 @@
 """The ledger of a node follows its cards, on a real API server, with either capacity manager."""
 
 from croupier.api import kinds
-from croupier.api.core_v1 import Node
+from croupier.capacity.cluster_view import ClusterView
 from croupier.capacity.in_memory import InMemoryCapacityManager
 from croupier.controllers.ledger.card_sync import CardSyncController
 from croupier.core.ledger import ledger
@@ -10,7 +10,7 @@ from croupier.core.model.card import CardGrant
 from croupier.core.model.refusal import Refusal
 from tests.controllers import ledger_env as worlds
 from tests.controllers.ledger_env import NODE, card
-from tests.polling import until, until_async
+from tests.polling import until
 
 
 async def test_a_plain_node_is_opened_with_the_cards_of_its_device_plugin(world):
@@ -167,14 +167,18 @@ async def test_an_unchanged_node_is_not_written(world):
     await world.node(gpu=2)
     async with world.works():
         await world.shows({card(0): (True, 0), card(1): (True, 0)})
-        before = await world.record()
-        for beat in ("one", "two", "three"):
-            await world.api.patch(kinds.NODES, NODE, {"metadata": {"labels": {"beat": beat}}})
+    before, changed = await world.record(), list[str]()
+    world.manager.subscribe(changed.append)
+    async with world.sees() as view:
+        controller = CardSyncController(view, world.manager)
+        await controller.reconcile(NODE)
+        await world.api.patch(kinds.NODES, NODE, {"metadata": {"labels": {"beat": "one"}}})
+        await until(lambda: _beat(view) == "one", "the cache to show the changed node")
+        await controller.reconcile(NODE)
 
-        async def seen() -> bool:
-            found: Node = await world.api.get(kinds.NODES, NODE)
-            return found.metadata.labels.get("beat") == "three"
+    assert (await world.record(), changed) == (before, [])
 
-        await until_async(seen, "the last beat")
-    after = await world.record()
-    assert before == after
+
+def _beat(view: ClusterView) -> str | None:
+    node = view.node(NODE)
+    return node.metadata.labels.get("beat") if node is not None else None

@@ -23,6 +23,7 @@ from croupier.kube.client.errors import Invalid, NotFound
 from croupier.kube.client.identity import Key
 from croupier.kube.client.resource import Raw, Resource
 from croupier_lab import shared_cluster
+from tests.controllers.ledger_env import caught_up
 from tests.controllers.limits_env import NODE, LimitsEnv, container, patch_of
 from tests.polling import until_async
 
@@ -336,15 +337,15 @@ async def test_a_kubelet_without_a_report_for_a_minute_is_named(limits):
 async def test_an_old_report_is_not_accepted(limits):
     """The kubelet still reports the old 700m; the report counts only after it has observed the new spec."""
     await limits.runs("web")
-    async with limits.moved():
+    async with limits.moved() as controller:
         await limits.set_limit("web", "700m")
         await limits.has("web", main="700m")
         await limits.becomes("web", "Pending", "Resizing")
-        pod = await limits.get("web")
-        await limits.reports("web")
-        await limits.says("web", {"observedGeneration": pod.metadata.generation - 1})
+        await limits.reports("web", behind=1)
+        await caught_up(limits.api, limits.followed)
+        await controller.reconcile(key(limits, "web"))
         await limits.becomes("web", "Pending", "Resizing")
-        await limits.says("web", {"observedGeneration": pod.metadata.generation})
+        await limits.reports("web")
         await limits.becomes("web", "Applied")
 
 

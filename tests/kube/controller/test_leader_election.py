@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
@@ -40,20 +41,30 @@ class Replica:
     """A candidate that leads until it is stopped."""
 
     name: str
-    elector: Elector
+    candidates: "list[Replica]"
+    elector: Elector = field(init=False)
     leads: bool = False
     terms_of_office: int = 0
+    rounds: int = 0
+    overlaps: list[str] = field(default_factory=list)
+    """Other candidates that led when this one began to lead."""
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     leadership: Leadership | None = None
     task: "asyncio.Task[None] | None" = None
 
     async def work(self, leadership: Leadership) -> None:
+        self.overlaps += [replica.name for replica in self.candidates if replica.leads]
         self.leads, self.leadership = True, leadership
         self.terms_of_office += 1
         try:
             await self.stop.wait()
         finally:
             self.leads = False
+
+    def chance(self) -> float:
+        """The elector asks for it in each round: before it looks at the lease or renews it."""
+        self.rounds += 1
+        return random.random()  # noqa: S311  # a delay, no secret
 
 
 @dataclass
@@ -68,9 +79,11 @@ class ElectionEnv:
         terms: LeaseTimings = FAST_TIMINGS,
         work: Callable[[Leadership], Awaitable[None]] | None = None,
     ) -> Replica:
-        elector = Elector(self.api, "boss", self.namespace, identity=name, terms=terms)
-        replica = Replica(name, elector)
-        replica.task = asyncio.create_task(elector.run(work or replica.work, replica.stop))
+        replica = Replica(name, self.replicas)
+        replica.elector = Elector(
+            self.api, "boss", self.namespace, identity=name, terms=terms, chance=replica.chance
+        )
+        replica.task = asyncio.create_task(replica.elector.run(work or replica.work, replica.stop))
         self.replicas.append(replica)
         return replica
 
@@ -116,11 +129,13 @@ async def test_the_lease_is_renewed_for_as_long_as_the_work_lasts(election):
 async def test_one_of_many_candidates_leads(election):
     replicas = [election.candidate(name) for name in "abcde"]
     await until(lambda: any(replica.leads for replica in replicas))
-    deadline = time.monotonic() + 1.0
-    while time.monotonic() < deadline:
-        assert sum(replica.leads for replica in replicas) <= 1
-        await asyncio.sleep(0.02)
+    before = {replica.name: replica.rounds for replica in replicas}
+    await until(
+        lambda: all(replica.rounds >= before[replica.name] + 5 for replica in replicas),
+        "five more rounds of every candidate",
+    )
     await until(lambda: sum(replica.leads for replica in replicas) == 1, "one to lead still, or again")
+    assert [replica.overlaps for replica in replicas] == [[]] * 5
 
 
 async def test_stopping_releases_the_lease_immediately(election):

@@ -138,8 +138,10 @@ async def test_an_idle_connection_is_kept(monkeypatch):
     async with server(monkeypatch, SlotLimits(total=8, per_peer=8)) as peers:
         reader, writer = await peers.open("127.0.0.2")
         post = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
-        for _ in range(2):
-            await asyncio.sleep(0.5)  # longer than the time limit, before the first request and between both
+        for _ in range(2):  # the time limit passes before the first request and between both
+            late = await peers.open("127.0.0.3")
+            late[1].write(b"GET / HT")
+            assert await closed(late), "its request had begun, later than the connection was idle"
             writer.write(post)
             head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), TIMEOUT)
             assert head.startswith(b"HTTP/1.1 200")

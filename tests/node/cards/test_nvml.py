@@ -239,6 +239,7 @@ async def test_the_wait_ends_after_its_time_without_an_event(env):
         await cards.inspect()
         waiting = asyncio.ensure_future(cards.changed(600))
         await asyncio.sleep(0)
+        assert not waiting.done()
         clock.ahead = 601
 
         await asyncio.wait_for(waiting, timeout=60)
