@@ -159,7 +159,7 @@ async def disable_and_enable(env: ScenarioEnv) -> None:
     await update_module_config(env, enabled=True)
     await all_log(env, "Croupier was enabled again")
     chart.results["on"] = await env.decided("delayed")
-    chart.results["mark required"] = await env.until(lambda: _mark_required(env), "the mark policy")
+    chart.results["mark required"] = await env.until(lambda: mark_required(env), "the mark policy")
     await env.api.delete(kinds.RESERVATIONS, "delayed", namespace="default")
     events = await env.api.list(kinds.EVENTS, Selection("default"))
     chart.results["events"] = {
@@ -189,7 +189,7 @@ async def _admitted(env: ScenarioEnv, resource: str) -> bool:
     return not await admission_error(env, resource)
 
 
-async def _mark_required(env: ScenarioEnv) -> bool:
+async def mark_required(env: ScenarioEnv) -> bool:
     binding = await env.api.get(kinds.ADMISSION_POLICY_BINDINGS, mark_policy.NAME)
     return bool(binding["spec"]["validationActions"] == ["Deny"])
 

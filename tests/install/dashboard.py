@@ -6,6 +6,7 @@ Also serves the one metric of kube-state-metrics that the dashboards use.
 import asyncio
 import json
 import random
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -46,7 +47,8 @@ async def shown(chart: ChartEnv, env: ScenarioEnv) -> AsyncIterator[None]:
             await polling.until(made.up, "Prometheus", TIMEOUT)
             yield
             await _tell(env, gauge)
-            await polling.until(lambda: made.ask("kube_node_status_allocatable"), "a scrape", TIMEOUT)
+            two_scrapes = f"min(timestamp(up)) > {time.time() + prometheus.SCRAPE_SECONDS}"
+            await polling.until(lambda: made.ask(two_scrapes), "two scrapes of every process", TIMEOUT)
             await asyncio.to_thread(_ask, chart, made)
         finally:
             await process.stop(made.running)
@@ -71,7 +73,6 @@ async def _tell(env: ScenarioEnv, gauge: Gauge) -> None:
         for name, text in node.status.allocatable.items():
             resource = "".join(each if each.isalnum() else "_" for each in name)
             gauge.labels(node.metadata.name, resource).set(quantity.parse(text).nanos / quantity.NANO)
-    await asyncio.sleep(2.5)  # two scrapes
 
 
 def _ask(chart: ChartEnv, made: Prometheus) -> None:

@@ -16,6 +16,7 @@ from croupier_lab.probe import Endpoint
 from croupier_lab.process import LabProcess, Program
 
 MONITORS = Path(__file__).resolve().parents[2] / "deployments/monitoring/pod-monitors.yaml"
+SCRAPE_SECONDS = 1
 
 
 def program() -> str | None:
@@ -50,7 +51,8 @@ def start(
     (port,) = ports.free(1, chance=random.Random())  # noqa: S311  # a port, no secret
     jobs = [_job(name, at, nodes) for name, at in targets.items()]
     file = folder / "prometheus.yaml"
-    file.write_text(yaml.safe_dump({"global": {"scrape_interval": "1s"}, "scrape_configs": jobs}))
+    settings = {"global": {"scrape_interval": f"{SCRAPE_SECONDS}s"}, "scrape_configs": jobs}
+    file.write_text(yaml.safe_dump(settings))
     argv = (
         binary,
         f"--config.file={file}",
