@@ -10,6 +10,8 @@ STAMP := $(VENV)/.installed
 REAL_NODE := $(if $(filter 0,$(shell id -u)),--real-node)
 # Each worker starts its own control plane, and often waits for it: three keep two cores busy.
 WORKERS ?= 3
+# Tests of a file share what its fixtures start; the longest files come first (tests/conftest.py).
+PARALLEL = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # Without bytecode, each of the hundreds of processes that the tests start needs three times the CPU to start.
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX ?= $(CURDIR)/build/pycache
@@ -30,12 +32,12 @@ unit: $(STAMP) ## Run the tests that need no Kubernetes: two thirds of all
 
 test: installed ## Run all tests on a real Kubernetes (the first run builds it in about ten minutes)
 	$(BIN)/croupier lab build $(REAL_NODE) --helm
-	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest $(PARALLEL)
 
 coverage: installed ## Run all tests and print coverage with the ten least covered files (TESTS=--unit for some)
 	@mkdir -p build/coverage
 	$(BIN)/coverage erase
-	-$(BIN)/coverage run -m pytest -n $(WORKERS) -q $(TESTS)
+	-$(BIN)/coverage run -m pytest $(PARALLEL) -q $(TESTS)
 	$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report --sort=cover | awk 'NR <= 12 || /^TOTAL/'
 

@@ -58,7 +58,7 @@ class TestSource:
         """What it calls or passes to a call: module.function, or .method for an object."""
         calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
         passed = (value for call in calls for value in call.args if isinstance(value, ast.Name))
-        return {self._resolved(ast.unparse(called)) for called in (*(call.func for call in calls), *passed)}
+        return {self._resolved(_written(called)) for called in (*(call.func for call in calls), *passed)}
 
     def _resolved(self, written: str) -> str:
         owner, _, name = written.rpartition(".")
@@ -72,11 +72,12 @@ def without_assertion(tests: Mapping[str, str], product_methods: frozenset[str])
     sources = [TestSource(module, ast.parse(text)) for module, text in tests.items()]
     functions = [(source, function) for source in sources for function in source.functions]
     unchecked = {f".{name}" for name in product_methods}
-    asserting = {source.name(function) for source, function in functions if _asserts(function)} - unchecked
+    loud = {function for _, function in functions if _asserts(function)}
+    asserting = {source.name(function) for source, function in functions if function in loud} - unchecked
     silent = [
         (function.name, source.name(function), source.called(function))
         for source, function in functions
-        if not _asserts(function)
+        if function not in loud
     ]
     while calling := {name for _, name, called in silent if asserting & called} - unchecked - asserting:
         asserting |= calling
@@ -89,7 +90,7 @@ def _asserts(function: AnyFunction) -> bool:
     return any(
         (isinstance(node, ast.Assert) and not _is_for_types(node.test))
         or (isinstance(node, ast.Raise) and "AssertionError" in ast.unparse(node))
-        or (isinstance(node, ast.Call) and _is_check(ast.unparse(node.func)))
+        or (isinstance(node, ast.Call) and _is_check(_written(node.func)))
         for node in ast.walk(function)
     )
 
@@ -99,6 +100,16 @@ def _is_for_types(test: ast.expr) -> bool:
     return ast.unparse(test).endswith(" is not None") and not any(
         isinstance(node, ast.Call | ast.BoolOp) for node in ast.walk(test)
     )
+
+
+def _written(expression: ast.expr) -> str:
+    """ast.unparse, which is slow, for names and attributes of names."""
+    match expression:
+        case ast.Name(id=name):
+            return name
+        case ast.Attribute(value=owner, attr=name):
+            return f"{_written(owner)}.{name}"
+    return ast.unparse(expression)
 
 
 def _is_check(called: str) -> bool:
