@@ -53,9 +53,9 @@ class ApiProxy:
         listed = self._answered("GET", path, accepted=(http.HTTPStatus.NOT_FOUND,))
         return listed.get("items") or []
 
-    def post(self, path: str, body: Mapping[str, Any]) -> None:
-        """Create the object, unless it exists."""
-        self._answered("POST", path, body, accepted=(http.HTTPStatus.CONFLICT,))
+    def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """The created object; empty if it exists already."""
+        return self._answered("POST", path, body, accepted=(http.HTTPStatus.CONFLICT,))
 
     def patch(self, path: str, body: Mapping[str, Any]) -> None:
         """Merge `body` into the object, if it exists."""
