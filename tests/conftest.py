@@ -1,5 +1,6 @@
 """Configuration of all tests."""
 
+import gc
 import os
 import signal
 import sys
@@ -26,6 +27,16 @@ os.environ.setdefault(TIMEOUT_VARIABLE, "60")
 # Background shells ignore SIGINT, and child processes would inherit this.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# Collecting tests leaves hundreds of thousands of objects, which the garbage collector would search each time.
+gc.disable()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
