@@ -50,8 +50,6 @@ only_mutate=src/croupier/core/{part}/*
 pytest_add_cli_args_test_selection=tests/core
 pytest_add_cli_args={options}
 also_copy={copied}
-timeout_constant=3
-timeout_multiplier=5
 use_git_change_detection=false
 """
 
