@@ -145,10 +145,14 @@ def main(*arguments: str) -> int:
     else:
         size = len(made) if options.sample == "all" else int(options.sample)
         chosen = sample(made, size, options.seed)
+    if not chosen:
+        parser.error("no mutant matches; the names look like *x_function__mutmut_1")
     folder = ROOT / "build/mutate" / options.part
     prepare(options.part, folder)
     command = [sys.executable, "-m", "mutmut", "run", "--max-children", "1", *chosen]
-    subprocess.run(command, cwd=folder, check=True)
+    ended = subprocess.run(command, cwd=folder, check=False)
+    if ended.returncode:
+        return ended.returncode
     known = {(entry.function, entry.change.strip()) for entry in accepted()}
     entries, totals = report({name: made[name] for name in chosen}, folder, known)
     print(*entries, f"{options.part}: {len(made)} mutants made, {totals}", sep="\n")  # noqa: T201

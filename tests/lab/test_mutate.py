@@ -39,12 +39,19 @@ def test_only_the_part_is_changed_and_the_tests_of_core_run(tmp_path):
     assert (tmp_path / "pools/src/croupier/core/pools").is_dir()
 
 
-def test_another_name_is_refused(capsys):
+REFUSED = {
+    "no such part": (["nothing"], "ledger"),
+    "no such mutant": (["fallbacks", "nothing*"], "no mutant matches"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), REFUSED.values(), ids=REFUSED)
+def test_another_name_is_refused(arguments, message, capsys):
     with pytest.raises(SystemExit) as ended:
-        mutate.main("nothing")
+        mutate.main(*arguments)
 
     assert ended.value.code == 2
-    assert "ledger" in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 NAMES = [f"{function}__mutmut_{number}" for function in "abcd" for number in range(20)]
