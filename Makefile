@@ -41,8 +41,8 @@ coverage: installed ## Run all tests and print coverage with the ten least cover
 	$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report --sort=cover | awk 'NR <= 12 || /^TOTAL/'
 
-mutate: $(STAMP) ## Run mutation tests of one part of core: make mutate PART=ledger
-	$(BIN)/python -m tools.mutate $(PART)
+mutate: $(STAMP) ## Run mutation tests of one part of core: make mutate PART=ledger (SAMPLE=all for all mutants)
+	$(BIN)/python -m tools.mutate $(PART) --sample $(or $(SAMPLE),150)
 
 check: $(STAMP) ## Check linters, types, layers and generated files
 	$(BIN)/ruff check .

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Generator
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 from croupier.api import crds
 from croupier.cli.cluster import TIMEOUT_VARIABLE
@@ -18,7 +18,11 @@ pytest_plugins = ["tests.unit_selection", "tests.run_report"]
 
 # Machines are shared, so the duration of an example is not meaningful.
 settings.register_profile("croupier", deadline=None)
-settings.register_profile("mutate", deadline=None, max_examples=20, derandomize=True, database=None)
+# A failed example is enough to notice a mutant: it is not shrunk.
+PHASES = (Phase.explicit, Phase.generate)
+settings.register_profile(
+    "mutate", deadline=None, max_examples=20, derandomize=True, database=None, phases=PHASES
+)
 settings.load_profile("croupier")
 
 # For the same reason, commands wait longer for the first answer of the API server.

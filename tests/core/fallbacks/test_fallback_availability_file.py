@@ -55,6 +55,17 @@ def test_a_node_without_resources_is_accepted():
     assert read("n:").nodes() == {"n"}
 
 
+def test_short_names_are_completed_and_full_names_kept():
+    index = read("n: {gpu: 1, mig-1g.10gb: 2, gpu.mps.io/percent: 300, cpu: 4}")
+
+    assert {name: str(index.total(name).allocatable) for name in index.resources()} == {
+        "nvidia.com/gpu": "1",
+        SMALL: "2",
+        "gpu.mps.io/percent": "300",
+        "cpu": "4",
+    }
+
+
 def test_bound_pods_use_their_requests_until_they_finish():
     index = read(
         """
@@ -91,6 +102,11 @@ BAD = {
     "no map": ("n: 4", f"node n must be a map from resource to count, such as {SMALL}: 28"),
     "no names": ("n: {1: 2}", f"node n must be a map from resource to count, such as {SMALL}: 28"),
     "no name": ("kind: Node", "a Node must have a name in its metadata"),
+    "metadata that is a list": ("{kind: Node, metadata: [n]}", "metadata of a Node must be a map"),
+    "a status of a pod that is text": (
+        "{kind: Pod, metadata: {name: p}, spec: {containers: []}, status: good}",
+        "status of pod p must be a map",
+    ),
     "a status that is text": (
         "{kind: Node, metadata: {name: n}, status: good}",
         "status of node n must be a map",

@@ -6,6 +6,7 @@ from croupier.core.availability import Availability
 from croupier.core.cards import profile_size
 from croupier.core.cards.profile_size import ProfileSize
 from croupier.core.fallbacks import chain as fallback_chain
+from croupier.core.fallbacks.chain import FallbackCandidate, FallbackChoice
 from croupier.core.fallbacks.policy import FallbackPolicy
 from croupier.core.pods.request_parser import GPU, MIG
 from croupier.core.quantity import NANO, Quantity, parse
@@ -72,29 +73,59 @@ def test_other_resources_have_no_rank(resource):
 H100 = ("1g.10gb", "1g.20gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb", "gpu")
 
 CHAINS = {
-    "nearest": (chain("3g.40gb", *H100), ["2g.20gb", "1g.20gb", "1g.10gb", "4g.40gb", "7g.80gb", "gpu"]),
-    "down": (chain("3g.40gb", *H100, direction="down"), ["2g.20gb", "1g.20gb", "1g.10gb", "gpu"]),
-    "up": (chain("3g.40gb", *H100, direction="up"), ["4g.40gb", "7g.80gb", "gpu"]),
-    "off": (chain("3g.40gb", *H100, direction="off"), []),
-    "from the smallest": (chain("1g.5gb", "1g.10gb", "2g.20gb", "gpu"), ["1g.10gb", "2g.20gb", "gpu"]),
-    "from the largest": (chain("7g.80gb", "1g.10gb", "2g.20gb"), ["2g.20gb", "1g.10gb"]),
-    "without whole cards": (chain("2g.20gb", "1g.10gb"), ["1g.10gb"]),
-    "nothing": (chain("2g.20gb"), []),
-    "a floor": (chain("3g.40gb", *H100, min_memory=parse("15Gi"))[:2], ["2g.20gb", "1g.20gb"]),
-    "a floor above all profiles": (chain("3g.40gb", *H100, min_memory=parse("100Gi")), ["gpu"]),
-    "a floor in other units": (chain("3g.40gb", "2g.20gb", min_memory=parse("21e9")), ["2g.20gb"]),
-    "a floor a byte too high": (chain("3g.40gb", "2g.20gb", min_memory=parse("21474836481")), []),
+    "nearest": ("3g.40gb", H100, {}, ["2g.20gb", "1g.20gb", "1g.10gb", "4g.40gb", "7g.80gb", "gpu"]),
+    "down": ("3g.40gb", H100, {"direction": "down"}, ["2g.20gb", "1g.20gb", "1g.10gb", "gpu"]),
+    "up": ("3g.40gb", H100, {"direction": "up"}, ["4g.40gb", "7g.80gb", "gpu"]),
+    "off": ("3g.40gb", H100, {"direction": "off"}, []),
+    "from the smallest": ("1g.5gb", ["1g.10gb", "2g.20gb", "gpu"], {}, ["1g.10gb", "2g.20gb", "gpu"]),
+    "from the largest": ("7g.80gb", ["1g.10gb", "2g.20gb"], {}, ["2g.20gb", "1g.10gb"]),
+    "without whole cards": ("2g.20gb", ["1g.10gb"], {}, ["1g.10gb"]),
+    "nothing": ("2g.20gb", [], {}, []),
+    "a floor": (
+        "3g.40gb",
+        H100,
+        {"min_memory": parse("15Gi")},
+        ["2g.20gb", "1g.20gb", "4g.40gb", "7g.80gb", "gpu"],
+    ),
+    "a floor above all profiles": ("3g.40gb", H100, {"min_memory": parse("100Gi")}, ["gpu"]),
+    "a floor in other units": ("3g.40gb", ["2g.20gb"], {"min_memory": parse("21e9")}, ["2g.20gb"]),
+    "a floor a byte too high": ("3g.40gb", ["2g.20gb"], {"min_memory": parse("21474836481")}, []),
     "nothing that is shared": (
-        chain("2g.20gb", "1g.10gb+shared", "1c.3g.40gb", "1g.10gb+me"),
+        "2g.20gb",
+        ["1g.10gb+shared", "1c.3g.40gb", "1g.10gb+me"],
+        {},
         ["1g.10gb+me"],
     ),
-    "for a share, one of its own": (chain("1g.10gb+shared", "1g.10gb", "gpu"), ["1g.10gb", "gpu"]),
+    "for a share, one of its own": ("1g.10gb+shared", ["1g.10gb", "gpu"], {}, ["1g.10gb", "gpu"]),
 }
 
 
-@pytest.mark.parametrize(("found", "told"), CHAINS.values(), ids=CHAINS)
-def test_the_order_of_the_candidates(found, told):
-    assert found == told
+@pytest.mark.parametrize(("asked", "offered", "policy", "expected"), CHAINS.values(), ids=CHAINS)
+def test_the_order_of_the_candidates(asked, offered, policy, expected):
+    assert chain(asked, *offered, **policy) == expected
+
+
+CHOICES = {
+    "the first, whether it is free or not": (False, {"2g.20gb": 2}, 0, False),
+    "the first, if it is free": (True, {}, 0, True),
+    "the first that is free": (True, {"2g.20gb": 2}, 1, True),
+    "the first, if none is free": (True, {"2g.20gb": 2, "1g.10gb": 2}, 0, False),
+}
+
+
+@pytest.mark.parametrize(("prefer", "needs", "index", "free"), CHOICES.values(), ids=CHOICES)
+def test_the_chosen_candidate(prefer, needs, index, free):
+    """One of each profile is free; `needs` are the profiles of which the pod needs more."""
+    offered = offer("1g.10gb", "2g.20gb")
+    policy = FallbackPolicy(prefer_available=prefer)
+    found = fallback_chain.candidates(named("3g.40gb"), offered, policy)
+
+    def needed(candidate: FallbackCandidate) -> Quantity:
+        return Quantity(needs.get(candidate.resource.removeprefix(MIG), 1) * NANO)
+
+    choice = fallback_chain.choose(found, offered, policy, needed)
+
+    assert choice == FallbackChoice(found[index], found[:index], free=free)
 
 
 def test_a_resource_without_allocatable_is_not_a_candidate():

@@ -47,7 +47,7 @@ def test_the_table_can_be_parsed():
 
 
 @pytest.mark.parametrize(
-    ("asks", "offers", "by", "gets", "annotation"), ROWS, ids=[" · ".join(row) for row in ROWS]
+    ("asks", "offers", "by", "gets", "annotation"), ROWS, ids=[" - ".join(row) for row in ROWS]
 )
 def test_an_example_is_correct(asks, offers, by, gets, annotation):
     index = Availability()

@@ -65,6 +65,16 @@ NOT_GIVEN = {
         (CardGrant(card_id(0), 10),),
         "a card in mode MIG is allocated by slot, not by share: card 0",
     ),
+    "slots and a share of a partitioned card": (
+        mig(0),
+        (CardGrant(card_id(0), 10, ("1g.10gb-0",)),),
+        "a card in mode MIG is allocated by slot, not by share: card 0",
+    ),
+    "nothing of a partitioned card": (
+        mig(0),
+        (CardGrant(card_id(0)),),
+        "a card in mode MIG is allocated by slot, not by share: card 0",
+    ),
     "a slot that is held": (
         mig(0, taken=(0,)),
         (CardGrant(card_id(0), slots=("1g.10gb-0", "1g.10gb-1")),),
@@ -189,6 +199,11 @@ RECUT = {
         time_sliced(0, 3, slices=4),
         time_sliced(0, slices=8),
         time_sliced(0, 3, slices=8, epoch=2),
+    ),
+    "and shrink to what is held": (
+        time_sliced(0, 2, slices=4),
+        time_sliced(0, slices=2),
+        time_sliced(0, 2, slices=2, epoch=2),
     ),
     "but not shrink below what is held": (
         time_sliced(0, 3, slices=4),

@@ -6,11 +6,20 @@ import pytest
 from hypothesis import given
 
 from croupier.core.ledger import overview
-from croupier.core.ledger.ledger import Ledger
-from croupier.core.ledger.overview import FreeOfTotal
-from croupier.core.model.card import LedgerCard, MigSlot
+from croupier.core.ledger.ledger import HoldTerms, Ledger
+from croupier.core.ledger.overview import FreeOfTotal, HolderSummary
+from croupier.core.model.card import CardGrant, LedgerCard, MigSlot
 from croupier.core.model.withheld import Withheld
-from tests.core.ledger_builders import NODE, card_id, exclusive, ledgers_and_requests, shared
+from tests.core.ledger_builders import (
+    NODE,
+    NOON,
+    card_id,
+    exclusive,
+    ledgers_and_requests,
+    node,
+    shared,
+    with_holder,
+)
 
 SLOTS = (MigSlot("1g.10gb-0", "1g.10gb", 0, 1, "team/pod"), MigSlot("1g.10gb-1", "1g.10gb", 1, 1))
 
@@ -67,6 +76,25 @@ def test_a_retired_card_is_no_capacity_and_a_drained_one_is():
     assert (sums.cards, sums.percent) == (FreeOfTotal(1, 3), FreeOfTotal(100, 300))
     assert sums.withheld == {"Drained": 1, "Retired": 1, "Unhealthy": 1}
     assert overview.withheld_words(sums) == "1 drained, 1 retired, 1 not healthy"
+
+
+@pytest.mark.parametrize(
+    ("amount", "words"), [(FreeOfTotal(1, 3), "1/3"), (FreeOfTotal(0, 3), "0/3"), (FreeOfTotal(), "-")]
+)
+def test_free_of_total_in_words(amount, words):
+    assert str(amount) == words
+
+
+def test_the_holders_of_a_node_by_name():
+    card = shared()
+    half = (CardGrant(card.id, 50),)
+    ledger = with_holder(node(card), "team/b/uid-b", half)
+    ledger = with_holder(ledger, "team/a", half, HoldTerms(until=NOON, reservation="mine"))
+
+    assert list(overview.holder_summaries(ledger)) == [
+        HolderSummary("team/a", "", NODE, half, held=True, until=NOON, reservation="mine"),
+        HolderSummary("team/b", "uid-b", NODE, half),
+    ]
 
 
 @given(ledgers_and_requests())

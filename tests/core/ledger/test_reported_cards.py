@@ -325,6 +325,19 @@ def test_holders_of_placeholder_devices_move_to_real_ones():
     assert after.grant("ns/a/1") == (CardGrant(pci(0), slots=("1g.10gb-0", "1g.10gb-1")),)
 
 
+def test_holders_without_a_real_device_stay_on_the_placeholder():
+    placeholder = f"{NODE}-mig-1g.10gb-0"
+    before = held(
+        plugin_report(0, **{"1g.10gb": 2}), CardGrant(placeholder, slots=("1g.10gb-0", "1g.10gb-1"))
+    )
+    after = sync_cards.sync(before, inventory(device(cut=SEVEN[:1])))
+
+    assert {card.id: [slot.holder for slot in card.slots] for card in after.cards} == {
+        pci(0): ["ns/a/1"],
+        placeholder: ["", "ns/a/1"],
+    }
+
+
 @given(node_records.reports(), node_records.reports(), st.data())
 def test_no_report_loses_a_holder_or_overcommits(first, second, data):
     before = node_records.rebuilt(*data.draw(node_records.placed_pods(first)), report=first)
@@ -421,3 +434,10 @@ def test_a_small_device_fills_the_gap_that_alignment_leaves_between_large_ones()
     slots = reported_cards.planned_slots(sharing, fits)
 
     assert [slot.id for slot in slots] == ["3g.30gb-0", "1g.10gb-3", "3g.30gb-4"]
+
+
+@pytest.mark.parametrize("profile", ["small", "5g.50gb"])
+def test_a_profile_without_a_known_size_takes_one_slice(profile):
+    slots = reported_cards.planned_slots(Sharing("MIG", layout=((profile, 2),)), {})
+
+    assert [(slot.start, slot.size) for slot in slots] == [(0, 1), (1, 1)]

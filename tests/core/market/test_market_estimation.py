@@ -150,7 +150,8 @@ def test_an_estimate_needs_two_readings_and_expires():
 
     known = estimation.estimate(first, cgroup.second(0.2))
     assert not known.blind(cgroup.at)
-    assert known.blind(cgroup.at + 31 * SECOND)
+    assert not known.blind(cgroup.at + 30 * SECOND)
+    assert known.blind(cgroup.at + 30 * SECOND + 1)
 
 
 seconds = st.tuples(

@@ -1,5 +1,6 @@
 """Ticks over time: busy pods are raised within seconds, idle ones are lowered slowly, with reasons."""
 
+from copy import deepcopy
 from dataclasses import replace
 from itertools import pairwise
 
@@ -138,6 +139,20 @@ def test_a_pending_decrease_is_not_requested_twice():
     assert told == {"most": [200], "some": [], "less": [], "least": [200]}
 
 
+def test_free_cpu_is_divided_by_weight():
+    """The decrease of `idle` frees 200, less than both raises need: then 600 are held by weight."""
+    pods = [
+        MarketTestPod("idle", wants=5, limit=400, annotations=ELASTIC),
+        MarketTestPod("heavy", wants=2000, limit=250, annotations={**ELASTIC, "weight": "1.5"}),
+        MarketTestPod("light", wants=2000, limit=150, annotations=ELASTIC),
+    ]
+    env = MarketEnv(*pods, policy=replace(STRICT, elastic_peaks=0))
+    env.run(65)
+
+    told = {name: [limit for _, limit in env.moved(name)] for name in env.pods}
+    assert told == {"idle": [200], "heavy": [360], "light": [240]}
+
+
 def test_strict_mode_never_exceeds_the_supply_but_keeps_original_limits_at_first():
     """Pods that start with too much are lowered over time; no pod is raised until then."""
     pods = [MarketTestPod(f"web-{number}", wants=5, limit=400) for number in range(4)]
@@ -159,7 +174,7 @@ def test_a_decision_is_repeated_until_its_write_is_observed():
     said = [tuple(moves(env.tick().decisions)) for _ in range(40)]
     first = next(index for index, one in enumerate(said) if one)
 
-    assert {one.limit for round_ in said[first : first + 30] for one in round_} == {100}
+    assert {(one.before, one.limit) for round_ in said[first : first + 30] for one in round_} == {(50, 100)}
     assert all(len(round_) == 1 for round_ in said[first : first + 30])
     assert len({one.sentence for round_ in said[first : first + 30] for one in round_}) == 1
 
@@ -282,6 +297,7 @@ HELD = {
 
 @pytest.mark.parametrize(("env", "seconds", "reason"), HELD.values(), ids=HELD)
 def test_a_postponed_change_has_a_reason(env, seconds, reason):
+    env = deepcopy(env)
     env.run(seconds)
 
     assert reason in env.said("pod")
@@ -308,10 +324,15 @@ def test_the_factor_rises_while_only_limits_throttle_and_falls_on_a_full_node():
     assert after(3600, full, wanting=True) == 2000
 
 
-def test_an_empty_node_has_nothing_to_decide():
-    done = ticking.tick(MarketEnv().state, MarketEnv().observe(), MarketPolicy(), 0)
+BOOKS = [(MarketPolicy(), {"latency": 3200, "elastic": 720}), (STRICT, {"strict": 800})]
+
+
+@pytest.mark.parametrize(("policy", "supplies"), BOOKS, ids=["two books", "strict"])
+def test_an_empty_node_has_nothing_to_decide(policy, supplies):
+    done = ticking.tick(MarketEnv().state, MarketEnv().observe(), policy, 0)
 
     assert done.decisions == ()
+    assert {name: book.supply for name, book in done.books.items()} == supplies
 
 
 def test_an_unwritten_decrease_frees_nothing():

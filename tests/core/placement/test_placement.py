@@ -14,6 +14,12 @@ from tests.core.ledger_builders import STRATEGIES, exclusive, indexes, mig, node
 
 MANY = 64  # holders with 1 % each
 
+
+def four_slices(index: int) -> LedgerCard:
+    """A MIG card with half of the memory of the others."""
+    return replace(mig(index), slots=mig(index).slots[:4])
+
+
 CARDS = {
     "BinPack fills the fullest card that fits": (
         "BinPack",
@@ -57,6 +63,12 @@ CARDS = {
         [shared(0), shared(1, 20), shared(2)],
         CardShares(2, 30),
         [0, 1],
+    ),
+    "LeastFragmentation uses exclusive cards for whole cards": (
+        "LeastFragmentation",
+        [shared(0), exclusive(1)],
+        CardShares(1),
+        [1],
     ),
     "shares are of different cards": ("BinPack", [shared(0), shared(1)], CardShares(2, 50), [0, 1]),
     "the first of equal MIG cards": (
@@ -234,6 +246,78 @@ NODES = {
         PoolUnits("red", 1),
         1,
     ),
+    "Spread: of equal cards, the one on the emptier node": (
+        "Spread",
+        [[shared(0, 60), shared(1)], [shared(0, 10), shared(1)]],
+        CardShares(1, 30),
+        1,
+    ),
+    "LeastFragmentation: of equal losses, shares go where fewer cards stay unused": (
+        "LeastFragmentation",
+        [[shared(0, 16), shared(1, 19), shared(2)], [shared(0, 71), shared(1)]],
+        CardShares(2, 25),
+        1,
+    ),
+    "LeastFragmentation: slices go where no group of two is split": (
+        "LeastFragmentation",
+        [[time_sliced(0, 2, pool="red")], [time_sliced(0, 1, pool="red")]],
+        PoolUnits("red", 1),
+        1,
+    ),
+    "LeastFragmentation: of equal losses, slices go to the fuller card": (
+        "LeastFragmentation",
+        [[time_sliced(0, 1, pool="red")], [time_sliced(0, 3, pool="red")]],
+        PoolUnits("red", 1),
+        1,
+    ),
+    "BinPack: a MIG device goes to a used card, even if more is left of it": (
+        "BinPack",
+        [[mig(0, "large", pool="red")], [mig(0, taken=(0,), pool="red")]],
+        PoolUnits("red", 1),
+        1,
+    ),
+    "BinPack: MIG devices open as few cards as possible": (
+        "BinPack",
+        [[mig(0, "large", pool="red"), mig(1, "large", pool="red")], [mig(0, pool="red")]],
+        PoolUnits("red", 2),
+        1,
+    ),
+    "BinPack: a MIG device goes where fewer cards are unused": (
+        "BinPack",
+        [
+            [mig(0, taken=(0, 1)), mig(1), mig(2)],
+            [mig(0, taken=(0, 1)), mig(1, taken=(0,)), mig(2, taken=(0,)), mig(3)],
+        ],
+        MigDevices("1g.10gb", 1),
+        1,
+    ),
+    "BinPack: a MIG device goes to the node with less left on other cards": (
+        "BinPack",
+        [
+            [mig(0, taken=(0, 1, 2)), mig(1, taken=(0,)), mig(2, taken=(0,))],
+            [mig(0, taken=(0, 1, 2)), mig(1, taken=(0, 1)), mig(2, taken=(0,))],
+        ],
+        MigDevices("1g.10gb", 1),
+        1,
+    ),
+    "Spread: of equal cards, a MIG device goes to the node with more left in proportion": (
+        "Spread",
+        [[mig(0), mig(1, taken=(0, 1, 2, 3)), mig(2)], [mig(0), mig(1)]],
+        MigDevices("1g.10gb", 1),
+        1,
+    ),
+    "Spread: a MIG device leaves less of a card with four slices than of one with eight": (
+        "Spread",
+        [[four_slices(0)], [mig(0)]],
+        MigDevices("1g.10gb", 1),
+        1,
+    ),
+    "LeastFragmentation: a MIG device goes where it splits no pair": (
+        "LeastFragmentation",
+        [[mig(0, taken=(0, 1, 2, 3, 6))], [mig(0, taken=(1,))]],
+        MigDevices("1g.10gb", 1),
+        1,
+    ),
 }
 
 
@@ -307,6 +391,12 @@ REFUSALS = {
         "needs 3 free MIG 1g.10gb but has 2",
         "card 0 has 2 of 7 free",
     ),
+    "too few devices of any profile": (
+        [mig(0, taken=(0,), pool="red")],
+        PoolUnits("red", 7),
+        "needs 7 free MIG devices of pool red but has 6",
+        "card 0 has 6 of 7 free",
+    ),
     "too few slices": (
         [time_sliced(0, 3, pool="red")],
         PoolUnits("red", 2),
@@ -358,6 +448,17 @@ def test_several_items_get_different_cards_or_nothing(strategy):
     assert refused == Refusal(
         "needs 1 card with 20 % free but has 0", "card 0 is used by another part of the request"
     )
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_the_rank_of_a_node_is_the_sum_over_all_items(strategy):
+    wants = CardShares(1, 20), MigDevices("1g.10gb", 1)
+    ledger = node(shared(0, 50), mig(1))
+
+    both, *each = (placement.rank(ledger, items, strategy) for items in (wants, wants[:1], wants[1:]))
+
+    assert not isinstance(both, Refusal)
+    assert both == tuple(map(sum, zip(*each, strict=True)))
 
 
 def test_units_of_one_pool_add_up():

@@ -78,7 +78,7 @@ def test_every_failed_requeue_doubles_the_backoff():
         room.add(Guest("u"))  # refused again
         pauses.append(now - began)
     assert pauses == sorted(pauses)
-    assert pauses[1] == INITIAL_BACKOFF
+    assert pauses[1:5] == [INITIAL_BACKOFF * 2**failed for failed in range(4)]
     assert pauses[-1] == MAX_BACKOFF
 
 
@@ -89,6 +89,14 @@ def test_a_removed_pod_is_not_requeued_and_starts_again_without_backoff():
     room.remove("u")
     assert (len(room), room.due(any_pod, 100.0)) == (0, [])
     room.add(Guest("u"))
+    assert room.due(any_pod, 0.0) == [Guest("u")]
+
+
+def test_the_removal_of_an_unknown_pod_changes_nothing():
+    room: RequeueBackoff[Guest] = RequeueBackoff()
+    room.add(Guest("u"))
+    room.remove("unknown")
+
     assert room.due(any_pod, 0.0) == [Guest("u")]
 
 

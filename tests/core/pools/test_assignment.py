@@ -255,6 +255,16 @@ def test_a_pool_takes_at_most_max_per_node_cards() -> None:
     }
 
 
+def test_the_cards_with_the_lowest_indexes_come_first_and_unknown_ones_last() -> None:
+    unknown = AssignableCard(CardTraits("card-0"))
+
+    assert placed([unknown, card(10), card(9)], pool(auto_assign_all=True, max_per_node=1)) == {
+        "card-0": "",
+        "card-10": "",
+        "card-9": "team-a",
+    }
+
+
 def test_members_come_first_then_annotated_cards() -> None:
     cards = [card(0), card(1, annotation="team-a"), card(2, annotation="team-a", pool="team-a")]
 

@@ -8,7 +8,13 @@ import pytest
 from croupier.core.model import mig
 from croupier.core.model.sharing import ReportedLayout, Sharing
 from croupier.core.pools import maintenance, sharing_change
-from croupier.core.pools.sharing_change import MemberStep, PoolFacts, PoolMember, SharingChange
+from croupier.core.pools.sharing_change import (
+    MemberStep,
+    PoolDecision,
+    PoolFacts,
+    PoolMember,
+    SharingChange,
+)
 
 WHOLE = Sharing("Exclusive")
 SMALL = Sharing("MIG", profile="1g.10gb")
@@ -35,8 +41,17 @@ def pool(*members: PoolMember, **fields: Any) -> PoolFacts:
     return replace(plain, **fields)
 
 
+def decide(facts: PoolFacts) -> PoolDecision:
+    """The decision. Whatever it is, it has all three conditions of a pool."""
+    decision = maintenance.decide(facts)
+    conditions = (decision.maintenance, decision.configured, decision.misconfigured)
+    assert [condition.type for condition in conditions] == ["Maintenance", "Configured", "Misconfigured"]
+    assert {condition.status for condition in conditions} <= {"True", "False"}
+    return decision
+
+
 def test_a_new_pool_applies_its_allocation_at_once() -> None:
-    found = maintenance.decide(pool(wanted=SMALL, applied=None))
+    found = decide(pool(wanted=SMALL, applied=None))
 
     assert (found.sharing, found.maintenance.holds, found.configured.holds) == (SMALL, False, True)
 
@@ -44,7 +59,7 @@ def test_a_new_pool_applies_its_allocation_at_once() -> None:
 def test_a_changed_pool_closes_and_names_the_holders() -> None:
     busy = card(occupancy="InUse", holdings=("ml/trainer holds card card-0",))
 
-    found = maintenance.decide(pool(busy, wanted=SMALL))
+    found = decide(pool(busy, wanted=SMALL))
 
     assert (found.sharing, found.maintenance.holds, found.maintenance.reason) == (WHOLE, True, "Draining")
     assert found.maintenance.message == (
@@ -79,13 +94,13 @@ NOT_YET = {
 
 @pytest.mark.parametrize(("one", "closed"), NOT_YET.values(), ids=NOT_YET)
 def test_no_card_is_changed_while(one: PoolMember, closed: bool) -> None:
-    found = maintenance.decide(pool(one, card("card-1"), wanted=SMALL, closed=closed))
+    found = decide(pool(one, card("card-1"), wanted=SMALL, closed=closed))
 
     assert (found.sharing, found.change, found.maintenance.reason) == (WHOLE, None, "Draining")
 
 
 def test_the_cards_are_changed_once_all_are_withdrawn() -> None:
-    found = maintenance.decide(pool(card(), wanted=SMALL, closed=True))
+    found = decide(pool(card(), wanted=SMALL, closed=True))
 
     assert (found.sharing, found.change) == (SMALL, SharingChange(WHOLE, SMALL))
     assert (found.maintenance.holds, found.maintenance.reason) == (True, "Rebuilding")
@@ -97,8 +112,8 @@ def test_the_pool_opens_when_the_last_card_has_its_layout() -> None:
         done, other, wanted=SMALL, applied=SMALL, change=SharingChange(WHOLE, SMALL), closed=True
     )
 
-    still = maintenance.decide(rebuilding)
-    opened = maintenance.decide(replace(rebuilding, members=(done,)))
+    still = decide(rebuilding)
+    opened = decide(replace(rebuilding, members=(done,)))
 
     assert still.maintenance.message.endswith("1 card to go: card-1 (Applied)")
     assert (opened.maintenance.holds, opened.change, opened.configured.holds) == (False, None, True)
@@ -108,7 +123,7 @@ def test_unavailable_cards_do_not_keep_a_pool_closed() -> None:
     lost = card("card-1", desired_sharing=SMALL, unavailable=True)
     rebuilt = card(desired_sharing=SMALL, cut=cut(SMALL))
 
-    found = maintenance.decide(
+    found = decide(
         pool(rebuilt, lost, wanted=SMALL, applied=SMALL, change=SharingChange(WHOLE, SMALL), closed=True)
     )
 
@@ -118,10 +133,48 @@ def test_unavailable_cards_do_not_keep_a_pool_closed() -> None:
 def test_modes_without_mig_need_no_change_of_cards() -> None:
     slices = Sharing("TimeSlice", slices=4)
 
-    found = maintenance.decide(pool(card(cut=None), wanted=slices, closed=True))
+    found = decide(pool(card(cut=None), wanted=slices, closed=True))
 
     assert (found.sharing, found.maintenance.holds) == (slices, False)
     assert found.steps == (), "no card is drained for a change that is finished"
+
+
+STATES = {
+    "its state": ({"cut": cut(state="Waiting")}, "Waiting"),
+    "its state and the message": ({"cut": cut(state="Waiting", message="a pod")}, "Waiting: a pod"),
+}
+
+
+@pytest.mark.parametrize(("fields", "state"), STATES.values(), ids=STATES)
+def test_a_card_without_the_layout_of_its_pool_is_named_with(fields: dict[str, Any], state: str) -> None:
+    found = decide(pool(card(desired_sharing=SMALL, **fields), wanted=SMALL, applied=SMALL))
+
+    assert (found.configured.status, found.configured.reason) == ("False", "CardsNotCut")
+    assert found.configured.message.endswith(f"1 card to go: card-0 ({state})")
+
+
+def test_a_card_whose_layout_is_unknown_is_not_behind() -> None:
+    found = decide(pool(card(desired_sharing=SMALL, cut=None), wanted=SMALL, applied=SMALL))
+
+    assert found.configured.holds
+
+
+REASONS = {
+    "that of a pool": ("pool team-a changes how it is shared", True),
+    "a text of a user": ("swap the fan", False),
+    "with another start": ("my pool a changes how it is shared", False),
+    "with another end": ("pool a changes how it is shared soon", False),
+    "without a pool": ("pool  changes how it is shared", False),
+}
+
+
+@pytest.mark.parametrize(("reason", "own"), REASONS.values(), ids=REASONS)
+def test_the_drain_of_a_pool_is_known_by_its_reason(reason: str, own: bool) -> None:
+    assert sharing_change.is_drain_reason(reason) is own
+
+
+def test_the_reason_of_a_drain_names_the_pool() -> None:
+    assert sharing_change.drain_reason("team-a") == "pool team-a changes how it is shared"
 
 
 @pytest.mark.parametrize("rollout", [False, True], ids=["WholePool", "PerCard"])
@@ -132,15 +185,15 @@ def test_a_finished_change_leaves_cards_alone_until_the_status_has_it(rollout: b
     facts = pool(card("card-1", cut=None), ahead, wanted=slices, closed=True)
     written = replace(facts, applied=slices, closed=False, per_card=rollout)
 
-    assert maintenance.decide(facts).steps == ()
-    later = maintenance.decide(replace(written, members=(card("card-1", desired_sharing=slices), ahead)))
+    assert decide(facts).steps == ()
+    later = decide(replace(written, members=(card("card-1", desired_sharing=slices), ahead)))
     assert later.steps == (MemberStep("card-0", None, drained=False),)
 
 
 def test_after_the_deadline_the_change_is_stuck_and_no_pod_is_deleted() -> None:
     busy = card(occupancy="InUse", holdings=("ml/trainer holds card card-0",))
 
-    found = maintenance.decide(pool(busy, wanted=SMALL, overdue=True))
+    found = decide(pool(busy, wanted=SMALL, overdue=True))
 
     assert found.maintenance.reason == "GPUModeChangeStuck"
     assert "ml/trainer holds card card-0" in found.maintenance.message
@@ -154,7 +207,7 @@ def test_a_failed_change_is_rolled_back() -> None:
     broken = card(desired_sharing=SMALL, cut=BROKEN)
     rebuilt = card("card-1", desired_sharing=SMALL, cut=cut(SMALL))
 
-    found = maintenance.decide(
+    found = decide(
         pool(broken, rebuilt, wanted=SMALL, applied=SMALL, change=SharingChange(WHOLE, SMALL), closed=True)
     )
 
@@ -165,8 +218,8 @@ def test_a_failed_change_is_rolled_back() -> None:
 def test_the_pool_opens_with_the_old_allocation_and_does_not_retry() -> None:
     back = pool(card(), wanted=SMALL, change=SharingChange(WHOLE, SMALL, FAILED), closed=True)
 
-    found = maintenance.decide(back)
-    later = maintenance.decide(replace(back, change=found.change, closed=False))
+    found = decide(back)
+    later = decide(replace(back, change=found.change, closed=False))
 
     assert (found.sharing, found.maintenance.holds, found.configured.reason) == (WHOLE, False, "RolledBack")
     assert FAILED in found.configured.message
@@ -183,7 +236,7 @@ TRIES_AGAIN = {
 def test_the_change_is_retried_when(fields: dict[str, Any]) -> None:
     refused = pool(card(), wanted=SMALL, change=SharingChange(WHOLE, SMALL, FAILED, over=True))
 
-    found = maintenance.decide(replace(refused, **fields))
+    found = decide(replace(refused, **fields))
 
     assert (found.maintenance.holds, found.maintenance.reason, found.change) == (True, "Draining", None)
 
@@ -191,9 +244,7 @@ def test_the_change_is_retried_when(fields: dict[str, Any]) -> None:
 def test_a_failure_of_another_target_does_not_count() -> None:
     stale = card(desired_sharing=SMALL, cut=cut(WHOLE, "Failed", target="3g.30gb:2"))
 
-    found = maintenance.decide(
-        pool(stale, wanted=SMALL, applied=SMALL, change=SharingChange(WHOLE, SMALL), closed=True)
-    )
+    found = decide(pool(stale, wanted=SMALL, applied=SMALL, change=SharingChange(WHOLE, SMALL), closed=True))
 
     assert found.maintenance.reason == "Rebuilding"
 
@@ -201,9 +252,7 @@ def test_a_failure_of_another_target_does_not_count() -> None:
 def test_a_card_that_fails_the_rollback_does_not_keep_the_pool_closed() -> None:
     broken = card(cut=cut(MEDIUM, "Failed", target="whole"))
 
-    found = maintenance.decide(
-        pool(broken, wanted=SMALL, change=SharingChange(WHOLE, SMALL, FAILED), closed=True)
-    )
+    found = decide(pool(broken, wanted=SMALL, change=SharingChange(WHOLE, SMALL, FAILED), closed=True))
 
     assert (found.maintenance.holds, found.configured.reason) == (False, "RolledBack")
 
@@ -228,7 +277,7 @@ CUT_OFF = {
 
 @pytest.mark.parametrize(("left", "sharing_"), CUT_OFF.values(), ids=CUT_OFF)
 def test_a_new_leader_continues_an_interrupted_reconcile(left: PoolFacts, sharing_: Sharing) -> None:
-    found = maintenance.decide(left)
+    found = decide(left)
 
     assert (found.sharing, found.maintenance.holds, found.steps) == (sharing_, True, ())
 
@@ -245,7 +294,7 @@ def test_drift_closes_the_pool_until_the_repair_is_confirmed() -> None:
     half = replace(mended, members=(card(desired_sharing=SMALL, cut=cut(MEDIUM, "Waiting")),))
 
     found, repairing, waiting, over = (
-        maintenance.decide(one)
+        decide(one)
         for one in (
             drifted,
             half,
@@ -269,7 +318,7 @@ def test_a_confirmation_before_the_repair_does_not_count() -> None:
         confirmed=True,
     )
 
-    assert maintenance.decide(half).misconfigured.reason == "Drifted"
+    assert decide(half).misconfigured.reason == "Drifted"
 
 
 def test_an_unrepairable_card_does_not_block_the_confirmation() -> None:
@@ -279,11 +328,11 @@ def test_an_unrepairable_card_does_not_block_the_confirmation() -> None:
     mended = card("card-1", desired_sharing=SMALL, cut=cut(SMALL))
     facts = pool(broken, mended, wanted=SMALL, applied=SMALL, misconfigured="Drifted", closed=True)
 
-    found = maintenance.decide(facts)
+    found = decide(facts)
 
     assert found.misconfigured.reason == "AwaitingConfirmation"
     assert "card-0 (Failed: the driver refused)" in found.misconfigured.message
-    assert not maintenance.decide(replace(facts, confirmed=True)).misconfigured.holds
+    assert not decide(replace(facts, confirmed=True)).misconfigured.holds
 
 
 CONFLICTS = {
@@ -294,11 +343,11 @@ CONFLICTS = {
 
 @pytest.mark.parametrize(("fields", "reason"), CONFLICTS.values(), ids=CONFLICTS)
 def test_conflicts_with_other_pools_need_no_confirmation(fields: dict[str, Any], reason: str) -> None:
-    found = maintenance.decide(pool(card(), **fields))
+    found = decide(pool(card(), **fields))
 
     assert (found.misconfigured.holds, found.misconfigured.reason) == (True, reason)
     assert not found.maintenance.holds
-    assert not maintenance.decide(pool(card(), misconfigured=reason)).misconfigured.holds
+    assert not decide(pool(card(), misconfigured=reason)).misconfigured.holds
 
 
 NO_CARD = "none of the 2 cards that the pool selects can have its allocation: T4 does not"
@@ -308,13 +357,13 @@ NO_CARD = "none of the 2 cards that the pool selects can have its allocation: T4
 def test_an_impossible_change_is_not_started(per_card: bool) -> None:
     serving = pool(card(occupancy="InUse"), wanted=SMALL, impossible=NO_CARD, per_card=per_card)
 
-    found = maintenance.decide(serving)
+    found = decide(serving)
 
     assert (found.sharing, found.change, found.steps) == (WHOLE, None, ())
     assert (found.maintenance.holds, found.misconfigured.holds) == (False, False)
     assert (found.configured.status, found.configured.reason) == ("False", "ChangeImpossible")
     assert found.configured.message == f"{NO_CARD}; until then the pool stays at Exclusive"
-    started = maintenance.decide(replace(serving, impossible=""))
+    started = decide(replace(serving, impossible=""))
     assert (started.maintenance.reason, started.configured.reason) != ("Serving", "ChangeImpossible")
 
 
@@ -332,17 +381,17 @@ IMPOSSIBLE = {
 
 @pytest.mark.parametrize("facts", IMPOSSIBLE.values(), ids=IMPOSSIBLE)
 def test_a_pool_that_no_card_can_serve_is_misconfigured(facts: PoolFacts) -> None:
-    found = maintenance.decide(replace(facts, impossible=NO_CARD))
+    found = decide(replace(facts, impossible=NO_CARD))
 
     assert (found.misconfigured.reason, found.misconfigured.message) == ("LayoutImpossible", NO_CARD)
-    assert not maintenance.decide(replace(facts, misconfigured="LayoutImpossible")).misconfigured.holds
+    assert not decide(replace(facts, misconfigured="LayoutImpossible")).misconfigured.holds
 
 
 def test_the_deletion_of_a_pool_waits_for_its_holders() -> None:
     busy = pool(card(occupancy="InUse", holdings=("ml/x holds card card-0",)), deleting=True, closed=True)
 
-    waits = maintenance.decide(busy)
-    goes = maintenance.decide(replace(busy, members=(card(),)))
+    waits = decide(busy)
+    goes = decide(replace(busy, members=(card(),)))
 
     assert (waits.maintenance.reason, waits.release) == ("Deleting", False)
     assert goes.release
@@ -355,7 +404,7 @@ def rolling(*members: PoolMember, **fields: Any) -> PoolFacts:
 def test_a_rollout_keeps_the_pool_open_and_changes_free_cards_first() -> None:
     busy, free = card("card-0", occupancy="InUse"), card("card-1", occupancy="Free")
 
-    found = maintenance.decide(rolling(busy, free))
+    found = decide(rolling(busy, free))
 
     assert (found.sharing, found.maintenance.holds, found.maintenance.reason) == (WHOLE, False, "PerCard")
     assert found.steps == (MemberStep("card-1", SMALL, drained=True),)
@@ -366,9 +415,13 @@ def test_a_card_serves_again_once_it_has_its_layout() -> None:
     changing = card(desired_sharing=SMALL, has_own_sharing=True, drained=True)
     done = replace(changing, cut=cut(SMALL))
 
-    assert maintenance.decide(rolling(changing, card("card-1", occupancy="InUse"))).steps == ()
-    found = maintenance.decide(rolling(done, card("card-1", occupancy="InUse")))
+    assert decide(rolling(changing, card("card-1", occupancy="InUse"))).steps == ()
+    found = decide(rolling(done, card("card-1", occupancy="InUse")))
     assert found.steps == (MemberStep("card-0", SMALL, drained=False),)
+
+    serving = replace(done, drained=False)
+    later = decide(rolling(serving, card("card-1", occupancy="InUse")))
+    assert later.configured.message == "1 of 2 cards is changed from Exclusive to MIG 1g.10gb"
 
 
 @pytest.mark.parametrize("occupancy", ["Free", "InUse", ""])
@@ -377,14 +430,14 @@ def test_a_card_stays_drained_until_the_ledger_has_withdrawn_it(occupancy: str) 
         desired_sharing=SMALL, has_own_sharing=True, drained=True, cut=cut(SMALL), occupancy=occupancy
     )
 
-    assert maintenance.decide(rolling(changing)).steps == ()
+    assert decide(rolling(changing)).steps == ()
 
 
 def test_when_all_cards_have_changed_the_pool_adopts_their_sharing() -> None:
     done = card(desired_sharing=SMALL, has_own_sharing=True, cut=cut(SMALL), occupancy="Free")
 
-    found = maintenance.decide(rolling(done))
-    later = maintenance.decide(rolling(done, applied=SMALL))
+    found = decide(rolling(done))
+    later = decide(rolling(done, applied=SMALL))
 
     assert (found.sharing, found.steps, found.configured.holds) == (SMALL, (), True)
     assert later.steps == (MemberStep("card-0", None, drained=False),)
@@ -394,7 +447,7 @@ def test_a_failed_card_rolls_back_all_changed_cards() -> None:
     broken = card(desired_sharing=SMALL, has_own_sharing=True, drained=True, cut=BROKEN)
     changed = card("card-1", desired_sharing=SMALL, has_own_sharing=True, cut=cut(SMALL), occupancy="Free")
 
-    found = maintenance.decide(rolling(broken, changed))
+    found = decide(rolling(broken, changed))
 
     assert (found.sharing, found.change) == (WHOLE, SharingChange(WHOLE, SMALL, FAILED))
     assert found.steps == (MemberStep("card-0", None, drained=True),)
@@ -402,11 +455,12 @@ def test_a_failed_card_rolls_back_all_changed_cards() -> None:
     mended = replace(
         broken, desired_sharing=WHOLE, has_own_sharing=False, drained=False, cut=cut(), occupancy="Free"
     )
-    again = maintenance.decide(rolling(mended, changed, change=found.change))
+    again = decide(rolling(mended, changed, change=found.change))
     assert again.steps == (MemberStep("card-1", None, drained=True),)
 
     back = replace(mended, id="card-1", drained=True, occupancy="Withdrawn")
-    last = maintenance.decide(rolling(mended, back, change=found.change))
+    last = decide(rolling(mended, back, change=found.change))
     assert last.steps == (MemberStep("card-1", None, drained=False),)
-    over = maintenance.decide(rolling(mended, replace(back, drained=False), change=found.change))
+    over = decide(rolling(mended, replace(back, drained=False), change=found.change))
     assert (over.steps, over.configured.reason) == ((), "RolledBack")
+    assert over.change == SharingChange(WHOLE, SMALL, FAILED, over=True)

@@ -14,7 +14,7 @@ from croupier.core.model.sharing import Sharing
 from croupier.core.pools import assignment, mig_support
 from croupier.core.pools.assignment import AssignableCard, AssignmentPool
 from croupier.core.pools.mig_support import MigSupport, SelectedCards
-from croupier.core.pools.selection import CardFilter, CardSelector, CardTraits
+from croupier.core.pools.selection import CardFilter, CardSelector, CardTraits, LabelMatch
 
 H100 = MigSupport(known=True, profiles={"1g.10gb", "3g.40gb"}, fits={"1g.10gb": 7, "3g.40gb": 2})
 T4 = MigSupport(known=True)
@@ -85,6 +85,14 @@ def test_a_pool_counts(cards: list[AssignableCard], found: SelectedCards) -> Non
 
     assert (selected.number, selected.impossible) == (found.number, found.impossible)
     assert selected.reasons == (("T4 does not support the MIG profiles 1g.10gb",) if found.impossible else ())
+
+
+def test_a_pool_counts_no_card_on_a_node_that_it_does_not_select() -> None:
+    pool = AssignmentPool("a", sharing=SMALL, nodes=LabelMatch({"zone": "a"}))
+    cards = [card(0, H100), card(1, H100, pool="a")]
+
+    assert assignment.selected(pool, cards, {"zone": "a"}).number == 2
+    assert assignment.selected(pool, cards, {"zone": "b"}).number == 1, "its own card counts anywhere"
 
 
 @given(st.lists(st.lists(st.sampled_from([H100, T4, MigSupport()]), max_size=3), max_size=4))

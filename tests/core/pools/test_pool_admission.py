@@ -194,6 +194,16 @@ REFUSED = {
         TEAM_A,
         "SchedulingConflict: tolerations must be a list",
     ),
+    "an invalid affinity": (
+        pod(affinity="none"),
+        TEAM_A,
+        "SchedulingConflict: spec.affinity must be a mapping",
+    ),
+    "an invalid node affinity": (
+        pod(affinity={"nodeAffinity": ["zone"]}),
+        TEAM_A,
+        "SchedulingConflict: spec.affinity.nodeAffinity must be a mapping",
+    ),
 }
 
 
@@ -328,6 +338,12 @@ def test_every_term_requires_the_pool_and_an_empty_term_stays_empty():
         {**by_name, "matchExpressions": [OURS]},
         {},
     ]
+
+
+def test_a_term_that_the_api_server_refuses_is_left_to_it():
+    invalid: Any = "zone=a"
+
+    assert terms(admitted(pod(affinity=affinity(invalid)))) == [invalid]
 
 
 def test_existing_spread_constraints_and_tolerations_are_kept():

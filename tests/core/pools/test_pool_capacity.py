@@ -123,6 +123,8 @@ def test_units_are_not_mixed_while_a_pool_changes_card_by_card() -> None:
     both = pool_capacity.count([behind, drained, drained], "MPS")
     assert both.uncounted.startswith("2 cards count in another unit")
     assert both.uncounted.endswith("with 0 free time slices")
+    mixed = pool_capacity.count([behind, ahead, CountedCard(CUT)], "MPS")
+    assert mixed.uncounted.endswith("with 1 free MIG devices and 8 free time slices")
 
 
 any_card = st.sampled_from([WHOLE, TAKEN, SHARED, SLICED, CUT])

@@ -40,6 +40,18 @@ def test_a_taint_of_two_pools_is_removed_with_the_second() -> None:
     assert pool_nodes.decide(both, {"team-b": [GPU]}).taints == (GPU,)
 
 
+def test_a_node_of_two_pools_gets_the_taints_of_both() -> None:
+    other = NodeTaint("other", "NoSchedule", "team-b")
+
+    assert pool_nodes.decide(NodeMarks(), {"team-a": [GPU], "team-b": [other]}).taints == (GPU, other)
+
+
+def test_of_two_values_of_a_taint_the_first_wins() -> None:
+    other = NodeTaint("gpu", "NoSchedule", "team-b")
+
+    assert pool_nodes.decide(NodeMarks(), {"team-b": [other], "team-a": [GPU]}).taints == (GPU,)
+
+
 def test_a_changed_taint_replaces_the_old_one() -> None:
     now = pool_nodes.decide(NodeMarks(taints=(THEIRS,)), {"team-a": [GPU]})
     other = NodeTaint("gpu", "NoExecute", "team-a")

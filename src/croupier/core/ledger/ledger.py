@@ -217,7 +217,7 @@ def _card_violations(card: LedgerCard) -> Iterator[str]:
         yield f"card {card.id} is in mode MIG but has holders of shares"
     if card.mode != "MIG" and card.slots:
         yield f"card {card.id} is not in mode MIG but has slots"
-    if card.used > (0 if card.mode == "MIG" else card.capacity):
+    if card.used > card.capacity:
         yield f"card {card.id} is overcommitted: {card.used} of {card.capacity}"
     if any(share < 1 for share in card.holders.values()):
         yield f"card {card.id} has holders with an empty share"

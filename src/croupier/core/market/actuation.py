@@ -12,7 +12,6 @@ from croupier.core.market import churn, units, water_filling
 from croupier.core.market.clearing import Clearing, Share
 from croupier.core.market.pod_state import PodState
 from croupier.core.market.policy import MarketPolicy
-from croupier.core.market.terms import MarketTerms
 from croupier.core.market.water_filling import Claimant
 
 TOO_SMALL: Final = "the difference is too small for a resize"
@@ -162,10 +161,8 @@ def _granted_raises(desk: _BookActuation, wishes: Sequence[_DesiredChange], room
 def _divided(wishes: Sequence[_DesiredChange], room: int) -> dict[str, int]:
     claimants = []
     for wish in wishes:
-        allowed = wish.state.terms
-        weight = allowed.weight if isinstance(allowed, MarketTerms) else 1
         held = wish.state.held
-        claimants.append(Claimant(wish.key, held, max(held, wish.to), weight))
+        claimants.append(Claimant(wish.key, held, max(held, wish.to), wish.state.bid().weight))
     amounts = water_filling.fill(
         claimants, sum(claimant.low for claimant in claimants) + max(0, room)
     ).amounts

@@ -204,10 +204,8 @@ def slots(
 
 
 def _free_slots(card: LedgerCard, profile: str) -> list[MigSlot]:
-    free = [slot for slot in card.slots if not slot.holder and (not profile or slot.profile == profile)]
-    if len(free) > 1:
-        free.sort(key=_SIZE_AND_START)
-    return free
+    free = (slot for slot in card.slots if not slot.holder and (not profile or slot.profile == profile))
+    return sorted(free, key=_SIZE_AND_START)
 
 
 def _next_slot(

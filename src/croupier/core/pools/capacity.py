@@ -49,7 +49,7 @@ class Capacity:
 
     def is_low(self, percent: int) -> bool:
         """Less than this percentage is available. An empty pool is not low."""
-        return self.deficit > 0 or (self.total > 0 and self.available * 100 < percent * self.total)
+        return self.deficit > 0 or self.available * 100 < percent * self.total
 
 
 def in_unit_of(lines: Iterable[CountedCard], mode: PoolMode) -> Iterator[CountedCard]:

@@ -15,7 +15,7 @@ from typing import Final
 
 from croupier.core.model import name_list
 from croupier.core.model.condition import DesiredCondition
-from croupier.core.model.sharing import Sharing
+from croupier.core.model.sharing import ReportedLayout, Sharing
 from croupier.core.pools import capacity, rollout
 from croupier.core.pools.sharing_change import (
     CONFIGURED,
@@ -281,15 +281,13 @@ def _failure(broken: Sequence[PoolMember], wanted: Sharing) -> str:
 
 
 def _cards(members: Sequence[PoolMember]) -> str:
-    """`2 cards to go: node-1-gpu-0 (Waiting), ...`."""
-    named = (f"{member.id} ({_state(member)})" for member in members)
+    """`2 cards to go: node-1-gpu-0 (Waiting), ...`. An unknown layout is never wrong."""
+    named = (f"{member.id} ({_state(member.cut)})" for member in members if member.cut is not None)
     return f"{_number(len(members))} to go: {capacity.shortened_list(named)}"
 
 
-def _state(member: PoolMember) -> str:
-    if member.cut is None:
-        return member.occupancy or "unknown"
-    return f"{member.cut.state}: {member.cut.message}" if member.cut.message else member.cut.state
+def _state(layout: ReportedLayout) -> str:
+    return f"{layout.state}: {layout.message}" if layout.message else layout.state
 
 
 def _waiting_for(busy: Sequence[PoolMember]) -> str:
