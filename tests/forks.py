@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
+from pathlib import Path
 
 multiprocessing.get_context("forkserver").set_forkserver_preload(["tests.preloaded"])
 
@@ -39,6 +40,14 @@ def start(command: Command, stdin: int, stdout: int, stderr: int) -> ForkServerP
         for stream in passed:
             stream.close()
     return child
+
+
+def croupier(words: Sequence[str], log: Path, env: Mapping[str, str]) -> ForkServerProcess:
+    """Run `croupier` without input; its output is appended to the log, and `env` extends the environment."""
+    command = Command("croupier.cli.__main__", ["croupier", *words], {**os.environ, **env})
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with open(os.devnull, "rb") as nothing, log.open("ab") as output:
+        return start(command, nothing.fileno(), output.fileno(), output.fileno())
 
 
 def _run(command: Command, passed: Sequence[Connection]) -> None:

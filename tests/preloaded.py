@@ -6,7 +6,7 @@ import pkgutil
 
 import pytest  # noqa: F401 (a fork imports the program of the test run first)
 
-PACKAGES = ("api", "capacity", "cli", "controllers", "core", "extender", "kube", "ops", "wiring")
+PACKAGES = ("api", "capacity", "cli", "controllers", "core", "extender", "kube", "ops", "ui", "wiring")
 
 for package in PACKAGES:
     parent = importlib.import_module(f"croupier.{package}")

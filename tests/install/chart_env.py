@@ -1,8 +1,9 @@
 """Runs the processes of the chart on a lab without pods, each under its own ServiceAccount.
 
-The rendered objects are applied except those that create pods. The processes are started with the arguments
-of their containers and a token of their ServiceAccount, and use loopback instead of the pod network. An
-upgrade applies the newly rendered objects and deletes those that are no longer rendered.
+The rendered objects are applied except those that create pods. The processes are started, as forks
+(tests/forks.py), with the arguments of their containers and a token of their ServiceAccount, and use loopback
+instead of the pod network. An upgrade applies the newly rendered objects and deletes those that are no longer
+rendered.
 """
 
 import asyncio
@@ -13,15 +14,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
 import yaml
 
 from croupier_lab import croupier_processes, fleet, kubeconfig, nodes, ports, process
 from croupier_lab.controlplane import API_SERVER, CONTROLLER_MANAGER, ETCD, KWOK, SCHEDULER
 from croupier_lab.lab import Lab
 from croupier_lab.lifecycle import LabPlan
-from croupier_lab.process import Program
+from croupier_lab.process import LabProcess, Program
 from croupier_lab.progress import LogProgress
 from croupier_lab.testrun import TestRun
+from tests import forks
 from tests.controllers.inventory_env import NODE_FEATURE_CRD
 from tests.install import rendering
 
@@ -217,10 +220,11 @@ class ChartEnv:
         words = [_here(word, served, known) for word in self.container(name)["args"]]
         speaking = f"--kubeconfig={self.account(name, node)}"
         env = {"POD_NAMESPACE": NAMESPACE, **({"NODE_NAME": node} if node else {})}
-        program = Program(called, (*croupier_processes.PROGRAM, *words, speaking, *more), env)
         log = self.lab.logs / f"{called}.log"
         self.begun[called] = log.stat().st_size if log.exists() else 0
-        self.lab.adopt(process.start(program, self.lab.logs))
+        pid = forks.croupier((*words, speaking, *more), log, env).pid
+        assert pid is not None
+        self.lab.adopt(LabProcess(called, pid, psutil.Process(pid).create_time(), str(log)))
 
     def start_scheduler(self, replica: int = 1) -> None:
         """Start the second scheduler of the chart, under the account of the extender."""

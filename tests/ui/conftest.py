@@ -7,14 +7,11 @@ import pytest
 import pytest_asyncio
 
 from bench import env as bench_env
-from croupier_lab.controlplane import API_COMPONENTS, API_SERVER
+from croupier_lab.controlplane import API_COMPONENTS
 from croupier_lab.lifecycle import LabPlan
 from croupier_lab.pytest_plugin import FAILED_WITH_LAB, RUN
 from tests.ui import hostile_env
 from tests.ui.hostile_env import ACTIONS, HostileLab, ServedPage
-
-NO_TAINTS = {API_SERVER: ("--disable-admission-plugins=TaintNodesByCondition",)}
-"""Without a controller manager the taint of a new node would stay."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -25,7 +22,7 @@ async def hostile(
     if pytestconfig.getoption("--kubeconfig"):
         pytest.skip("writes roles and a fleet, but --kubeconfig selects another cluster")
     run = pytestconfig.stash[RUN]
-    lab = await run.private(LabPlan(parts=API_COMPONENTS, extra=NO_TAINTS))
+    lab = await run.private(LabPlan(parts=API_COMPONENTS))
     await bench_env.install_crds(lab)
     folder: Path = tmp_path_factory.mktemp("certificates")
     yield await hostile_env.installed(lab, folder)

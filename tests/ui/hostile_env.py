@@ -2,11 +2,7 @@
 
 import contextlib
 import json
-import os
-import random
 import ssl
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -21,13 +17,14 @@ from croupier.api import kinds
 from croupier.kube.client import api_client, config
 from croupier.kube.client.api_client import Client
 from croupier.kube.client.resource import Resource
-from croupier_lab import certificates, kubeconfig, ports
+from croupier_lab import certificates, kubeconfig
 from croupier_lab.certificates import CertificateSubject
 from croupier_lab.lab import Lab
 from tests.install import rendering
 from tests.polling import until_async
-from tests.ui import hostile_world
+from tests.ui import forked_page, hostile_world
 from tests.ui.hostile_world import ACCOUNTS, SECRET, TENANT
+from tests.ui.untainted import untaint_nodes
 from tools.chart import NAMESPACE
 
 ACTIONS: Final = "cards,pools,reservations"
@@ -77,26 +74,21 @@ class ServedPage:
 
     @contextlib.contextmanager
     def running(self) -> Iterator["ServedPage"]:
-        self.port, health = ports.free(2, chance=random.Random())  # noqa: S311  # a port is no secret
-        command = [
-            *(sys.executable, "-m", "croupier.cli", "ui", "--no-open", "--log-level=debug"),
+        self.port, health = forked_page.free_ports()
+        options = (
+            "--log-level=debug",
             f"--kubeconfig={self.kubeconfig}",
             f"--listen=127.0.0.1:{self.port}",
             f"--health=127.0.0.1:{health}",
             *self.options,
-        ]
+        )
         state = {"XDG_STATE_HOME": str(self.log.parent)}
-        env = {**os.environ, **state, "NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "400"}
-        with (
-            self.log.open("wb") as output,
-            subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=env
-            ) as process,
-        ):
-            try:
-                yield self
-            finally:
-                process.terminate()
+        env = {**state, "NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "400"}
+        process = forked_page.start(options, self.log, env)
+        try:
+            yield self
+        finally:
+            forked_page.stop(process)
 
     async def ready(self) -> None:
         async def listens() -> bool:
@@ -213,6 +205,7 @@ async def installed(lab: Lab, folder: Path) -> HostileLab:
     async with api_client.connect(config.load(lab.kubeconfig), field_manager="test") as api:
         await card_objects.write_namespaces(api, (TENANT, SECRET, NAMESPACE))
         await hostile_world.write(api)
+        await untaint_nodes(api)
     objects = rendering.objects(*CHART, PROXY_CA, ALL_ACTIONS)
     own = [item for item in objects if item["metadata"]["name"].startswith("croupier-ui")]
     account = [item for item in own if "Role" in item["kind"] or item["kind"] == "ServiceAccount"]

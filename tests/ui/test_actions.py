@@ -19,6 +19,7 @@ from tests.cli.env import croupier
 from tests.polling import until_async
 from tests.ui.hostile_env import HostileLab, PageAnswer, ServedPage
 from tests.ui.hostile_world import TENANT
+from tests.ui.untainted import untaint_nodes
 
 SECONDS = 40
 
@@ -33,6 +34,7 @@ async def world(hostile: HostileLab, bearer_page: ServedPage) -> AsyncIterator[N
     async with hostile.api() as api:
         for name in (NODE, OTHER_NODE):
             await card_objects.write_node(api, SimulatedNode(name, "zone-a", nodes.parse_cards("H100:7")))
+        await untaint_nodes(api)
         holder = await card_objects.write_pod(api, card_objects.pod(TENANT, "trainer", node=NODE))
         reason = {"gpu.deckhouse.io/drain": "fan"}
         cards = [

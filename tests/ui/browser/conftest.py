@@ -9,21 +9,18 @@ from playwright.async_api import Browser
 
 from bench import env as bench_env
 from bench import page_process
-from bench.page_process import PageProcess
-from croupier_lab.controlplane import API_COMPONENTS, API_SERVER
+from croupier_lab.controlplane import API_COMPONENTS
 from croupier_lab.lab import Lab
 from croupier_lab.lifecycle import LabPlan
 from croupier_lab.pytest_plugin import FAILED_WITH_LAB, RUN
 from tests.ui.browser import env as envs
 from tests.ui.browser.env import PageEnv
-
-NO_TAINTS = {API_SERVER: ("--disable-admission-plugins=TaintNodesByCondition",)}
-"""Without a controller manager the taint of a new node would stay."""
+from tests.ui.forked_page import ForkedPage
 
 
 @pytest.fixture(scope="session")
 def screenshots(pytestconfig: pytest.Config) -> Path:
-    """The folder of the screenshots of this run."""
+    """The folder of the screenshots of `make prove`."""
     folder = pytestconfig.rootpath / "build" / "screenshots"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
@@ -48,7 +45,7 @@ async def page_lab(pytestconfig: pytest.Config, browser: Browser) -> AsyncIterat
     if pytestconfig.getoption("--kubeconfig"):
         pytest.skip("writes a whole fleet, but --kubeconfig selects another cluster")
     run = pytestconfig.stash[RUN]
-    lab = await run.private(LabPlan(parts=API_COMPONENTS, durable=True, extra=NO_TAINTS))
+    lab = await run.private(LabPlan(parts=API_COMPONENTS))
     await bench_env.install_crds(lab)
     yield lab
     await run.end(lab, keep_logs=pytestconfig.stash[FAILED_WITH_LAB])
@@ -61,7 +58,7 @@ async def page_env(
     """An empty cluster; the test file fills it."""
     log = page_lab.logs / "croupier-ui.log"
     async with envs.connected(page_lab.kubeconfig) as api:
-        server = PageProcess(page_lab.kubeconfig, log)
+        server = ForkedPage(page_lab.kubeconfig, log)
         made = PageEnv(page_lab, api, browser, server)
         try:
             yield made

@@ -20,6 +20,7 @@ from croupier_lab.progress import LogProgress
 from tests.ui.browser import churn
 from tests.ui.browser import env as envs
 from tests.ui.browser.env import PageEnv
+from tests.ui.untainted import untaint_nodes
 
 SECONDS = 40
 RECOVERY = 60.0
@@ -37,6 +38,7 @@ def load_seconds(pytestconfig: pytest.Config) -> float:
 async def env(page_env: PageEnv, pytestconfig: pytest.Config) -> AsyncIterator[PageEnv]:
     sizes = FULL if pytestconfig.getoption("--prove-full") else QUICK
     await ui_fleet.write(page_env.api, sizes, LogProgress(lambda _: None))
+    await untaint_nodes(page_env.api)
     await page_env.server.start()
     yield page_env
 

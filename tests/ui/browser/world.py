@@ -12,6 +12,7 @@ from croupier.core.model.namespaces import DEFAULT_NAMESPACE
 from croupier.kube.client.api_client import Client
 from croupier_lab import nodes
 from croupier_lab.nodes import SimulatedNode
+from tests.ui.untainted import untaint_nodes
 
 NAMESPACES: Final = ("team-a", "team-b", "team-c")
 FLEET: Final = {
@@ -48,6 +49,7 @@ async def write(api: Client) -> None:
     cards = _cards(holders)
     for node, (zone, models) in FLEET.items():
         await card_objects.write_node(api, SimulatedNode(node, zone, nodes.parse_cards(models)))
+    await untaint_nodes(api)
     for card in cards:
         await card_objects.write_device(api, card)
     for node in FLEET:
