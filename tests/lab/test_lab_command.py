@@ -1,6 +1,5 @@
 """`croupier lab` on the command line."""
 
-import json
 import os
 import signal
 import socket
@@ -14,13 +13,14 @@ import pytest
 
 from croupier_lab import process, record
 from croupier_lab.record import LabRecord
-from tests.cli.command import CROUPIER
+from tests.cli import command
+from tests.cli.command import CROUPIER, CommandResult
 
-SECONDS = 60
+SECONDS = 40
 
 
 class LabShell:
-    """Runs `croupier lab` with its own CROUPIER_HOME."""
+    """Runs `croupier lab` with its own CROUPIER_HOME: in a fork, or as a program that gets signals."""
 
     def __init__(self, home: Path, assets: Path | None) -> None:
         self.home = home
@@ -29,15 +29,13 @@ class LabShell:
         if assets is not None:
             self._env["KUBEBUILDER_ASSETS"] = str(assets.absolute())
 
-    def types(self, *args: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            [*CROUPIER, "lab", *args], env=self._env, capture_output=True, text=True, timeout=120, check=False
-        )
+    def types(self, *args: str) -> CommandResult:
+        return command.run(["lab", *args], env=self._env)
 
     def starts(self, *args: str) -> "subprocess.Popen[str]":
-        command = [*CROUPIER, "lab", *args]
+        program = [*CROUPIER, "lab", *args]
         child = subprocess.Popen(
-            command, env=self._env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            program, env=self._env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
         self.started.append(child)
         return child
@@ -45,14 +43,15 @@ class LabShell:
     def lab(self, name: str = "default") -> LabRecord | None:
         return record.load(self.home / "labs" / name)
 
-    def waits_for(self, name: str = "default", *, ready: bool = True) -> LabRecord:
+    def waits_for(self, *, ready: bool = True, owner: int | None = None) -> LabRecord:
+        """The default lab once it has started, by the process `owner` if given."""
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
-            lab = self.lab(name)
-            if lab is not None and lab.processes and lab.ready >= ready:
+            lab = self.lab()
+            if lab is not None and lab.processes and lab.ready >= ready and _is_owned(lab, owner):
                 return lab
             time.sleep(0.05)
-        raise AssertionError(f"lab {name} did not start")
+        raise AssertionError("the lab did not start")
 
 
 @pytest.fixture
@@ -67,18 +66,32 @@ def person(tmp_path, pytestconfig) -> Iterator[LabShell]:
         shell.types("down", "--all")
 
 
+def _is_owned(lab: LabRecord, owner: int | None) -> bool:
+    return owner is None or (lab.owner is not None and lab.owner.pid == owner)
+
+
+def listening(lab: LabRecord) -> set[str]:
+    """The addresses on which its processes accept connections."""
+    return {
+        connection.laddr.ip
+        for part in lab.processes
+        for connection in psutil.Process(part.pid).net_connections("inet")
+        if connection.status == "LISTEN"
+    }
+
+
 def running(lab: LabRecord) -> list[str]:
     return [part.name for part in lab.processes if process.alive(part)]
 
 
 def test_a_detached_lab_from_up_to_down(person):
     up = person.types("up", "--nodes", "2", "--gpus", "H100:8", "--node", "gpu-worker=T4:1", "--detach")
-    assert up.returncode == 0, up.stderr
-    assert "Lab default is running: https://127.0.0.1:" in up.stdout
-    assert "gpu-worker, node-1, node-2" in up.stdout
+    assert up.code == 0, up.err
+    assert "Lab default is running: https://127.0.0.1:" in up.out
+    assert "gpu-worker, node-1, node-2" in up.out
 
     gpus = "-o=custom-columns=N:.metadata.name,G:.status.allocatable.nvidia\\.com/gpu"
-    nodes = person.types("kubectl", "get", "nodes", gpus, "--no-headers").stdout
+    nodes = person.types("kubectl", "get", "nodes", gpus, "--no-headers").out
     assert sorted(line.split() for line in nodes.splitlines()) == [
         ["gpu-worker", "1"],
         ["node-1", "8"],
@@ -86,8 +99,8 @@ def test_a_detached_lab_from_up_to_down(person):
     ]
 
     status = person.types("status", "-o", "json")
-    report = json.loads(status.stdout)
-    assert status.returncode == 0
+    report = status.data
+    assert status.code == 0
     assert (report["state"], report["nodes"]) == ("running", {"total": 3, "ready": 3})
     assert [part["name"] for part in report["parts"]] == [
         "etcd",
@@ -96,23 +109,22 @@ def test_a_detached_lab_from_up_to_down(person):
         "kube-scheduler",
         "kwok",
     ]
-    assert (
-        Path(person.types("kubeconfig").stdout.strip()).read_text()
-        == person.types("kubeconfig", "--raw").stdout
-    )
-    assert person.types("list").stdout.split()[:2] == ["default", "running"]
+    config = Path(person.types("kubeconfig").out.strip())
+    assert config.read_text() == person.types("kubeconfig", "--raw").out
+    assert listening(person.lab()) == {socket.gethostbyname("localhost")}
+    assert person.types("list").out.split()[:2] == ["default", "running"]
 
     again = person.types("up", "--node", "late=T4:1")
-    assert again.returncode == 0
-    assert "Lab default was already running" in again.stdout
-    assert "late" in person.types("kubectl", "get", "nodes").stdout
+    assert again.code == 0
+    assert "Lab default was already running" in again.out
+    assert "late" in person.types("kubectl", "get", "nodes").out
 
     lab = person.lab()
     down = person.types("down")
-    assert down.returncode == 0
-    assert f"Its logs are in {lab.folder}/logs" in down.stdout
+    assert down.code == 0
+    assert f"Its logs are in {lab.folder}/logs" in down.out
     assert running(lab) == []
-    assert person.types("status").returncode == 1
+    assert person.types("status").code == 1
 
 
 def test_ctrl_c_stops_everything_in_the_foreground(person):
@@ -153,16 +165,6 @@ def test_ctrl_c_while_starting_leaves_nothing(person):
     assert person.lab() is None
 
 
-def test_down_in_another_terminal_stops_a_foreground_lab(person):
-    child = person.starts("up")
-    lab = person.waits_for()
-    down = person.types("down")
-    child.communicate(timeout=60)
-
-    assert (down.returncode, child.returncode) == (0, 0)
-    assert running(lab) == []
-
-
 def test_a_component_that_exits_is_reported_with_its_log(person):
     child = person.starts("up")
     lab = person.waits_for()
@@ -174,15 +176,21 @@ def test_a_component_that_exits_is_reported_with_its_log(person):
     assert running(lab) == []
 
 
-def test_up_replaces_a_lab_whose_owner_was_killed(person):
+def test_up_replaces_a_lab_whose_owner_was_killed_and_down_stops_it_in_another_terminal(person):
     child = person.starts("up")
     broken = person.waits_for()
     child.kill()
     child.communicate()
-    assert person.types("status").stdout.startswith("Lab default is broken")
+    assert person.types("status").out.startswith("Lab default is broken")
 
-    assert person.types("up", "--detach").returncode == 0
+    child = person.starts("up")
+    lab = person.waits_for(owner=child.pid)
     assert running(broken) == []
+
+    down = person.types("down")
+    child.communicate(timeout=60)
+    assert (down.code, child.returncode) == (0, 0)
+    assert running(lab) == []
 
 
 INVALID_OPTIONS = {
@@ -201,11 +209,11 @@ INVALID_OPTIONS = {
 def test_an_invalid_option_is_rejected_with_one_sentence(person, args, sentence):
     answer = person.types(*args)
 
-    assert answer.returncode == 2
-    assert answer.stderr.startswith("croupier: ")
-    assert answer.stderr.count("\n") == 1
-    assert sentence in answer.stderr
-    assert answer.stdout == ""
+    assert answer.code == 2
+    assert answer.err.startswith("croupier: ")
+    assert answer.err.count("\n") == 1
+    assert sentence in answer.err
+    assert answer.out == ""
 
 
 NO_LAB = {"status": ["status"], "kubeconfig": ["kubeconfig"], "kubectl": ["kubectl", "get", "pods"]}
@@ -215,40 +223,39 @@ NO_LAB = {"status": ["status"], "kubeconfig": ["kubeconfig"], "kubectl": ["kubec
 def test_without_a_lab_the_error_says_how_to_start_one(person, args):
     answer = person.types(*args)
 
-    assert answer.returncode == 1
-    assert answer.stderr == "croupier: There is no lab default: start one with `croupier lab up`.\n"
+    assert answer.code == 1
+    assert answer.err == "croupier: There is no lab default: start one with `croupier lab up`.\n"
 
 
 def test_the_environment_chooses_a_lab_unless_an_option_does():
     env = {**os.environ, "CROUPIER_LAB": "from-environment"}
 
     for args, name in (([], "from-environment"), (["--name", "typed"], "typed")):
-        command = [*CROUPIER, "lab", "status", *args]
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=env)
-        assert f"There is no lab {name}" in ended.stderr
+        answer = command.run(["lab", "status", *args], env=env)
+        assert f"There is no lab {name}" in answer.err
 
 
 def test_stopping_a_missing_lab_is_not_an_error(person):
-    assert person.types("down").stdout == "There is no lab default.\n"
-    assert person.types("down", "--all").stdout == "There is no lab.\n"
+    assert person.types("down").out == "There is no lab default.\n"
+    assert person.types("down", "--all").out == "There is no lab.\n"
 
 
 def test_an_unwritable_folder_is_reported(person, tmp_path):
     (tmp_path / "file").touch()
     answer = LabShell(tmp_path / "file", None).types("up")
 
-    assert answer.returncode == 1
-    assert answer.stderr.startswith(f"croupier: {tmp_path}/file")
-    assert "choose other folders with CROUPIER_HOME" in answer.stderr
-    assert "Traceback" not in answer.stderr
+    assert answer.code == 1
+    assert answer.err.startswith(f"croupier: {tmp_path}/file")
+    assert "choose other folders with CROUPIER_HOME" in answer.err
+    assert "Traceback" not in answer.err
 
 
 def test_a_start_up_timeout_is_reported_and_nothing_is_left(person):
     answer = person.types("up", "--timeout", "0.01")
 
-    assert answer.returncode == 1
-    assert "was not ready within 0.01 seconds" in answer.stderr
-    assert f"{person.home}/labs/default/logs/" in answer.stderr
+    assert answer.code == 1
+    assert "was not ready within 0.01 seconds" in answer.err
+    assert f"{person.home}/labs/default/logs/" in answer.err
     assert person.lab() is None
 
 
@@ -258,7 +265,7 @@ def test_binaries_shows_the_source_of_each_binary(person, tmp_path):
     (old / "kubectl").write_text("#!/bin/sh\necho Client Version: v1.20.0\n")
     (old / "kubectl").chmod(0o755)
 
-    output = person.types("binaries", "--bin", str(old)).stdout
+    output = person.types("binaries", "--bin", str(old)).out
 
     assert (
         f"kubectl at {old}/kubectl (--bin) was rejected: its version is 1.20.0; the lab needs 1.35 to 1.37"
@@ -268,22 +275,8 @@ def test_binaries_shows_the_source_of_each_binary(person, tmp_path):
         assert f"\n{name} " in f"\n{output}"
 
 
-def test_help_shows_examples():
-    answer = subprocess.run(
-        [*CROUPIER, "lab", "up", "--help"], capture_output=True, text=True, timeout=30, check=True
-    )
+def test_help_shows_examples(person):
+    answer = person.types("up", "--help")
 
-    assert "croupier lab up --nodes 4 --gpus H100:8" in answer.stdout
-
-
-def test_nothing_listens_beyond_loopback(person):
-    assert person.types("up", "--detach").returncode == 0
-    lab = person.lab()
-    listening = {
-        connection.laddr.ip
-        for part in lab.processes
-        for connection in psutil.Process(part.pid).net_connections("inet")
-        if connection.status == "LISTEN"
-    }
-
-    assert listening == {socket.gethostbyname("localhost")}
+    assert answer.code == 0
+    assert "croupier lab up --nodes 4 --gpus H100:8" in answer.out

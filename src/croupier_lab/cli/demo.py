@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Sequence
 
     from croupier_lab.lab import Lab
 
@@ -15,7 +15,7 @@ COMMON, COMMON_CARDS = 2, "H100:8"
 NAMED = ("gpu-worker=SIM-70GB:4", "gpu-worker2=A100-80GB:4")
 LEDGER = "gpu-worker"
 POOL_NODE = "gpu-worker2"
-TIMEOUT = 60.0
+TIMEOUT = "60s"
 HEARTBEAT = 2.0
 
 POOL = """\
@@ -75,7 +75,7 @@ async def _run(*, keep: bool) -> None:
     lab, raised_now = await lifecycle.up(spec.plan, show)
     try:
         await foreground.populate(lab, spec, show)
-        _present(lab)
+        _present(lab, [node.name for node in simulated])
         if keep:
             lifecycle.detach(lab)
         _heading("The same cluster as a web page, with croupier ui")
@@ -90,13 +90,17 @@ async def _run(*, keep: bool) -> None:
         typer.echo(f"To delete it: croupier lab down --name {NAME}")
 
 
-def _present(lab: "Lab") -> None:
+def _present(lab: "Lab", nodes: "Sequence[str]") -> None:
     _heading("A real Kubernetes control plane with simulated cards, and a ledger for every node")
     _kubectl(lab, "get", "nodes", "-L", "nvidia.com/gpu.product,nvidia.com/gpu.count")
-    _kubectl(lab, "get", "nodereservations", until=lambda: _have_status(lab))
+    _wait(lab, *(f"nodereservation/{node}" for node in nodes), until="jsonpath={.spec.summary.free}")
+    _kubectl(lab, "get", "nodereservations")
 
     _heading("The agents of the nodes found these cards; an administrator puts one of them into a pool")
-    _wait_for(lambda: _are_validated(lab))
+    _wait(
+        *(lab, "gpudevices", f"--selector=gpu.deckhouse.io/node={POOL_NODE}"),
+        until="condition=ReadyForPooling",
+    )
     _croupier(lab, "cards", "--node", POOL_NODE)
     _kubectl(lab, "apply", "-f", "-", stdin=POOL)
     _croupier(lab, "assign", f"{POOL_NODE}/0", "training")
@@ -104,7 +108,8 @@ def _present(lab: "Lab") -> None:
 
     _heading("A user reserves half of two cards")
     _kubectl(lab, "apply", "-f", "-", stdin=RESERVATION)
-    _kubectl(lab, "get", "reservation", "example-reservation", "-o", "wide", until=lambda: _is_reserved(lab))
+    _wait(lab, "reservation/example-reservation", until="jsonpath={.status.phase}=Reserved")
+    _kubectl(lab, "get", "reservation", "example-reservation", "-o", "wide")
 
     _heading(
         "The stock kube-scheduler places pods through the ledger: shares, whole cards, and the reserved pod"
@@ -116,8 +121,7 @@ def _present(lab: "Lab") -> None:
         _pod("greedy", cards=12, ratio=80),
     ]
     lab.kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": pods}))
-    for name in ("my-pod", "quarter", "trainer"):
-        lab.kubectl("wait", f"pod/{name}", "--for=condition=Ready", "--timeout=60s")
+    _wait(lab, "pod/my-pod", "pod/quarter", "pod/trainer", until="condition=Ready")
     _kubectl(lab, "get", "pods", "--output", "wide")
     _croupier(lab, "ledger")
     _croupier(lab, "ledger", "node-1")
@@ -128,7 +132,7 @@ def _present(lab: "Lab") -> None:
 
     _heading("A pod requests a MIG profile that no node offers: it gets the nearest one, with a warning")
     _kubectl(lab, "apply", "-f", "-", stdin=JOB)
-    lab.kubectl("wait", "pod/training-job", "--for=condition=Ready", "--timeout=60s")
+    _wait(lab, "pod/training-job", until="condition=Ready")
     _kubectl(lab, "get", "pod", "training-job", "-o", f"custom-columns={COLUMNS},{FALLBACK}")
 
     _heading("60 % of a card plus 50 % more: the API server rejects the write")
@@ -153,33 +157,18 @@ def _set_holders_command(holders: dict[str, int]) -> tuple[str, ...]:
     return ("patch", "nodereservation", LEDGER, "--type=json", f"--patch={json.dumps(change)}")
 
 
-def _have_status(lab: "Lab") -> bool:
-    """Whether every NodeReservation exists and reports its free capacity."""
-    items = json.loads(lab.kubectl("get", "nodereservations", "-o", "json").stdout)["items"]
-    return len(items) == COMMON + len(NAMED) and all(item.get("status", {}).get("free") for item in items)
-
-
-def _are_validated(lab: "Lab") -> bool:
-    """Whether every card of the node with the pool was found and may join a pool."""
-    cards = f"--selector=gpu.deckhouse.io/node={POOL_NODE}"
-    phases = lab.kubectl("get", "gpudevices", cards, "-o", "jsonpath={.items[*].status.phase}").stdout
-    return set(phases.split()) == {"Ready"}
-
-
-def _is_reserved(lab: "Lab") -> bool:
-    phase = "jsonpath={.status.phase}"
-    return lab.kubectl("get", "reservation", "example-reservation", "-o", phase).stdout == "Reserved"
+def _wait(lab: "Lab", *objects: str, until: str) -> None:
+    """Wait until the objects exist, and for the condition, as `kubectl wait --for` takes it."""
+    for condition in ("create", until):
+        lab.kubectl("wait", *objects, f"--for={condition}", f"--timeout={TIMEOUT}")
 
 
 def _heading(text: str) -> None:
     typer.secho(f"\n{text}", bold=True)
 
 
-def _kubectl(
-    lab: "Lab", *args: str, stdin: str | None = None, until: "Callable[[], bool] | None" = None
-) -> None:
-    """Wait for `until`, run kubectl, and print the command with its output."""
-    _wait_for(until)
+def _kubectl(lab: "Lab", *args: str, stdin: str | None = None) -> None:
+    """Run kubectl, and print the command with its output."""
     ended = lab.kubectl(*args, stdin=stdin, check=False)
     _print_command("kubectl", args, stdin, ended.stdout + ended.stderr)
 
@@ -201,11 +190,3 @@ def _print_command(program: str, args: tuple[str, ...], stdin: str | None, print
     heredoc = f" <<EOF\n{stdin.rstrip()}\nEOF" if stdin else ""
     typer.secho(f"\n$ {program} {shlex.join(args)}{heredoc}", fg=typer.colors.CYAN)
     typer.echo(printed.rstrip())
-
-
-def _wait_for(until: "Callable[[], bool] | None") -> None:
-    import time
-
-    deadline = time.monotonic() + TIMEOUT
-    while until is not None and not until() and time.monotonic() < deadline:
-        time.sleep(0.2)
