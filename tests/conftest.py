@@ -33,7 +33,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-# Collecting tests leaves hundreds of thousands of objects, which the garbage collector would search each time.
+# Collecting tests leaves a million objects, which the garbage collector would search each time.
 gc.disable()
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from bench import env as bench_env
+from croupier.api import crds
 from croupier_lab.controlplane import API_COMPONENTS
 from croupier_lab.lifecycle import LabPlan
 from croupier_lab.pytest_plugin import FAILED_WITH_LAB, RUN
@@ -22,8 +22,7 @@ async def hostile(
     if pytestconfig.getoption("--kubeconfig"):
         pytest.skip("writes roles and a fleet, but --kubeconfig selects another cluster")
     run = pytestconfig.stash[RUN]
-    lab = await run.private(LabPlan(parts=API_COMPONENTS))
-    await bench_env.install_crds(lab)
+    lab = await run.private(LabPlan(parts=API_COMPONENTS), crds.definitions())
     folder: Path = tmp_path_factory.mktemp("certificates")
     yield await hostile_env.installed(lab, folder)
     await run.end(lab, keep_logs=pytestconfig.stash[FAILED_WITH_LAB])

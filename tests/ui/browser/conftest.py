@@ -7,8 +7,8 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser
 
-from bench import env as bench_env
 from bench import page_process
+from croupier.api import crds
 from croupier_lab.controlplane import API_COMPONENTS
 from croupier_lab.lab import Lab
 from croupier_lab.lifecycle import LabPlan
@@ -45,8 +45,7 @@ async def page_lab(pytestconfig: pytest.Config, browser: Browser) -> AsyncIterat
     if pytestconfig.getoption("--kubeconfig"):
         pytest.skip("writes a whole fleet, but --kubeconfig selects another cluster")
     run = pytestconfig.stash[RUN]
-    lab = await run.private(LabPlan(parts=API_COMPONENTS))
-    await bench_env.install_crds(lab)
+    lab = await run.private(LabPlan(parts=API_COMPONENTS), crds.definitions())
     yield lab
     await run.end(lab, keep_logs=pytestconfig.stash[FAILED_WITH_LAB])
 
