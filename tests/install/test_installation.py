@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -119,9 +120,18 @@ def _readme_example(at: RealNodeEnv) -> None:
         assert "No findings: versions, crds, processes, settings" in output
         assert "croupier-doctor" not in at.kubectl("get", "roles,serviceaccounts", "-n", NAMESPACE)
     with step("commands of the operations guides"):
-        at.reader.types(
-            [item for page in (*GUIDES, OPERATIONS) for item in blocks.marked(page, "installation")]
-        )
+        at.reader.types(_commands_of(*GUIDES, OPERATIONS))
+
+
+def _commands_of(*pages: Path) -> list[Block]:
+    """The commands of the pages, without those that README.md or an earlier page has."""
+    known = {line for block in blocks.marked(README, "installation") for line in block.text.splitlines()}
+    made = []
+    for block in (block for page in pages for block in blocks.marked(page, "installation")):
+        new = [line for line in block.text.splitlines() if line not in known]
+        known.update(new)
+        made.append(replace(block, text="\n".join(new)))
+    return [block for block in made if block.text]
 
 
 def _printed_by_the_pod() -> list[str]:

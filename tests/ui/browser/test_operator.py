@@ -13,12 +13,13 @@ import pytest_asyncio
 from playwright.async_api import Browser, Page
 
 from bench.page_process import PageProcess
+from croupier.api import kinds
+from croupier.kube.client.api_client import Client
 from croupier_lab import foreground, nodes, progress
 from croupier_lab.foreground import LabSpec
-from croupier_lab.lab import Lab
 from croupier_lab.lifecycle import LabPlan
 from croupier_lab.pytest_plugin import FAILED_WITH_LAB, RUN
-from tests.polling import until
+from tests.polling import until_async
 from tests.ui.browser import axe
 from tests.ui.browser import env as envs
 from tests.ui.browser.env import WIDE, PageEnv
@@ -57,7 +58,7 @@ async def env(pytestconfig: pytest.Config, browser: Browser) -> AsyncIterator[Pa
 
 async def _prepare(env: PageEnv) -> None:
     """A pool without cards, pods that hold shares of other cards, and a pod that fits nowhere."""
-    await until(lambda: _ready_cards(env.lab) == 20, "the agents to report all cards", READY)
+    await until_async(lambda: _are_ready(env.api, 20), "the agents to report all cards", READY, every=0.1)
     node = {"matchLabels": {"kubernetes.io/hostname": "node-1"}}
     _apply(
         env,
@@ -75,15 +76,11 @@ async def _prepare(env: PageEnv) -> None:
         env.kubectl("wait", f"pod/{name}", "--for=condition=Ready", f"--timeout={READY:g}s")
 
 
-def _ready_cards(lab: Lab) -> int:
-    devices = json.loads(lab.kubectl("get", "gpudevices", "-o", "json").stdout)["items"]
-    return sum(1 for device in devices if _is_true(device, "ReadyForPooling"))
-
-
-def _is_true(item: dict[str, object], condition: str) -> bool:
-    status = item.get("status")
-    found = status.get("conditions", []) if isinstance(status, dict) else []
-    return any(entry["type"] == condition and entry["status"] == "True" for entry in found)
+async def _are_ready(api: Client, cards: int) -> bool:
+    devices = (await api.list(kinds.GPU_DEVICES)).items
+    conditions = [entry for device in devices for entry in device.status.conditions]
+    ready = [entry for entry in conditions if entry.type == "ReadyForPooling" and entry.status == "True"]
+    return len(ready) == cards
 
 
 def _apply(env: PageEnv, body: dict[str, object]) -> None:
