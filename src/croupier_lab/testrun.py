@@ -115,11 +115,15 @@ class TestRun:
         return [*self._kept, *(lab.logs for lab in self._labs)]
 
     def close(self, *, keep_logs: bool) -> None:
+        """`stop` outside of an event loop."""
+        run(self.stop(keep_logs=keep_logs))
+
+    async def stop(self, *, keep_logs: bool) -> None:
         """Stop all labs, the shared one last."""
         if self._foreign is not None:
             api_proxy.close(self._foreign)
         for lab in reversed(self._labs.copy()):
-            run(self._stop(lab, keep_logs=keep_logs))
+            await self._stop(lab, keep_logs=keep_logs)
         self._shared = self._idle = None
         if self._folder is not None and not self._kept:
             shutil.rmtree(self._folder, ignore_errors=True)

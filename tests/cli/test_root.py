@@ -131,6 +131,25 @@ def test_a_process_does_not_import_what_only_others_need(verb):
     assert not FOR_OTHERS[verb] & imported_by(verb)
 
 
+GROUPS = {
+    "inventory": {"inventory"},
+    "bootstrap": {"bootstrap"},
+    "pools": {"cards", "pools"},
+    "elected_ledger": {"ledger"},
+    "limits": {"limits"},
+}
+"""The modules of wiring with a group of controllers, and the folders of controllers that each needs."""
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_a_manager_imports_only_the_controllers_that_it_runs(group):
+    code = f"import sys, croupier.wiring.manager, croupier.wiring.{group}; print(*sys.modules)"
+    modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+    folders = {name.split(".")[2] for name in modules.split() if name.startswith("croupier.controllers.")}
+    assert folders - {"shared"} == GROUPS[group]
+
+
 def test_children_of_tests_use_bytecode():
     """A process without bytecode needs three times the CPU to start."""
     code = "import sys; print(sys.dont_write_bytecode)"

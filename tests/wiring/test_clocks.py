@@ -17,8 +17,8 @@ from croupier.kube.client.clock import SystemClock
 from croupier.kube.serving.health import HealthChecks
 from croupier.kube.serving.metrics import ProcessMetrics
 from croupier.wiring import manager
-from croupier.wiring.bootstrap import ServiceOptions
 from croupier.wiring.process_context import ProcessContext, ProcessOptions
+from croupier.wiring.service_options import ServiceOptions
 from tests.polling import until_async
 
 TIMEOUT = 60.0

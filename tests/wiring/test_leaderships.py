@@ -17,10 +17,10 @@ from croupier.kube.client.api_client import Client
 from croupier.kube.controller.lease import LEASES
 from croupier.kube.serving.health import HealthChecks
 from croupier.kube.serving.metrics import ProcessMetrics
-from croupier.wiring import inventory, manager
-from croupier.wiring.bootstrap import ServiceOptions
+from croupier.wiring import elections, manager
 from croupier.wiring.live_settings import LiveSettings
 from croupier.wiring.process_context import ProcessContext, ProcessOptions
+from croupier.wiring.service_options import ServiceOptions
 from tests.polling import until
 
 TIMEOUT = 60.0
@@ -131,7 +131,7 @@ def leading(surface: ProcessContext) -> dict[str, float]:
 
 @pytest.mark.usefixtures("clean_cluster")
 async def test_the_loss_of_one_lease_stops_no_other_group_and_lists_nothing(cluster, api, namespace):
-    counter, lost = ListCounter(), f"{namespace}/{inventory.LEASE}"
+    counter, lost = ListCounter(), f"{namespace}/{elections.INVENTORY}"
     async with (
         api_client.connect(config.load(cluster.kubeconfig), observe=counter.observe) as own,
         managed(own, namespace) as surface,
@@ -147,7 +147,7 @@ async def test_the_loss_of_one_lease_stops_no_other_group_and_lists_nothing(clus
         renewed = {name: await holder(api, name) for name in others}
 
         stolen = {"spec": {"holderIdentity": "another", "leaseDurationSeconds": 1}}
-        await api.patch(LEASES, inventory.LEASE, stolen, namespace=namespace)
+        await api.patch(LEASES, elections.INVENTORY, stolen, namespace=namespace)
         await until(lambda: not leading(surface)[lost], "the loss", TIMEOUT)
         assert all(leading(surface)[name] for name in others)
         await until(lambda: leading(surface)[lost], "the group to lead again", TIMEOUT)

@@ -61,7 +61,7 @@ def manager(
     from croupier.cli import process_options
     from croupier.core.nodes.bootstrap import DCGM, GFD
     from croupier.wiring import manager as wired
-    from croupier.wiring.bootstrap import ServiceOptions
+    from croupier.wiring.service_options import ServiceOptions
 
     wanted = process_options.parse(
         book=capacity_manager,

@@ -40,7 +40,7 @@ from croupier.kube.client.resource import Raw
 from croupier.kube.client.transport import ApiRequest
 from croupier.ops import doctor_guard, doctor_permissions, doctor_processes, doctor_webhook
 from croupier.ops.installation import ELECTIONS, Installation, find_namespace, renew_time
-from croupier.wiring import limits
+from croupier.wiring import elections
 
 T = TypeVar("T")
 
@@ -125,7 +125,7 @@ async def _scheduler(cluster: Installation) -> InstallationProblems:
     leases = {lease.metadata.name: lease for lease in await cluster.all(kinds.LEASES, cluster.here())}
     elected = await doctor_processes.running(cluster) & ELECTIONS.keys()
     if not await cluster.all(kinds.POD_ALLOCATIONS):
-        elected -= {limits.LEASE}  # it acquires its lease only once there is a PodAllocation
+        elected -= {elections.LIMITS}  # it acquires its lease only once there is a PodAllocation
     renewals = {name: renew_time(leases.get(name)) for name in (ELECTIONS[workload] for workload in elected)}
     if in_memory := _in_memory(leases, cluster.clock.now()):
         renewals[exclusion.LEASE_OF["InMemory"]] = renew_time(leases[exclusion.LEASE_OF["InMemory"]])

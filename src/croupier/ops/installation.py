@@ -13,23 +13,23 @@ from croupier.kube.client.api_client import EVERYTHING, Client, Selection
 from croupier.kube.client.clock import Clock, SystemClock
 from croupier.kube.client.errors import Forbidden, KubeError, NotFound
 from croupier.kube.client.resource import Resource
-from croupier.wiring import bootstrap, inventory, limits, manager, pools
+from croupier.wiring import elections
 
 T = TypeVar("T")
 
 ELECTIONS: Final = {
-    "gpu-inventory-controller": inventory.LEASE,
-    "gpu-bootstrap-controller": bootstrap.LEASE,
-    "gpupool-controller": pools.LEASE,
-    "croupier-ledger": manager.MANAGER_LEASE,
-    limits.LEASE: limits.LEASE,
+    "gpu-inventory-controller": elections.INVENTORY,
+    "gpu-bootstrap-controller": elections.BOOTSTRAP,
+    "gpupool-controller": elections.POOLS,
+    "croupier-ledger": elections.LEDGER,
+    elections.LIMITS: elections.LIMITS,
 }
 """Deployments with leader election, and their Leases."""
 _PARTS: Final = Selection(labels=PART_OF_SELECTOR)
 _TRACES: Final[tuple[tuple[tuple[Resource[Any], Selection], ...], ...]] = (
     ((kinds.DEPLOYMENTS, _PARTS), (kinds.DAEMON_SETS, _PARTS)),
     ((kinds.SERVICE_ACCOUNTS.raw, _PARTS),),
-    ((kinds.LEASES.raw, Selection(fields=f"metadata.name={pools.LEASE}")),),
+    ((kinds.LEASES.raw, Selection(fields=f"metadata.name={elections.POOLS}")),),
 )
 """What shows the namespace of an installation: processes, else their accounts, else what they left."""
 

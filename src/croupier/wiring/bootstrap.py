@@ -1,9 +1,5 @@
 """The bootstrap controller, which decides whether nodes are ready: `--controllers bootstrap`."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Final
-
 from croupier.api import kinds
 from croupier.api.gpu import agent_report
 from croupier.api.settings import Configuration
@@ -13,21 +9,12 @@ from croupier.controllers.bootstrap.metrics import BootstrapMetrics
 from croupier.controllers.bootstrap.service_manifests import ServiceImages
 from croupier.controllers.bootstrap.service_pods import ServicePodOptions
 from croupier.controllers.shared.card_events import CardEventRecorders
-from croupier.core.nodes.bootstrap import ServiceKind
 from croupier.kube.client.api_client import Client, Selection
 from croupier.kube.serving.component_runner import Component
+from croupier.wiring import elections
 from croupier.wiring.controller_group import ControllerGroup
 from croupier.wiring.process_context import BOUND_PODS, Runnable
-
-LEASE: Final = "croupier-bootstrap"
-
-
-@dataclass(frozen=True, slots=True)
-class ServiceOptions:
-    """Services to start on nodes without them; a service without an image is not started."""
-
-    images: Mapping[ServiceKind, str] = field(default_factory=dict)
-    runtime_class: str = ""
+from croupier.wiring.service_options import ServiceOptions
 
 
 def components(group: ControllerGroup, starting: ServiceOptions) -> list[Component]:
@@ -41,7 +28,7 @@ def components(group: ControllerGroup, starting: ServiceOptions) -> list[Compone
         leases=follow(kinds.LEASES, agents, name="leases of node agents"),
         pods=follow(kinds.PODS, BOUND_PODS),
     )
-    BootstrapMetrics(context.leader_registry(LEASE), sources.inventories.store)
+    BootstrapMetrics(context.leader_registry(elections.BOOTSTRAP), sources.inventories.store)
     reporters = CardEventRecorders(context.api, context.metrics.events)
     places = ServicePodOptions(ServiceImages(starting.images, starting.runtime_class), namespace)
     metrics = group.metrics(bootstrap.NAME)
@@ -50,4 +37,7 @@ def components(group: ControllerGroup, starting: ServiceOptions) -> list[Compone
     def controllers(api: Client, _: Configuration) -> list[Runnable]:
         return [BootstrapController(sources, api, recorders=reporters, settings=options)]
 
-    return [Component("events of bootstrap", reporters.run), group.elected("bootstrap", LEASE, controllers)]
+    return [
+        Component("events of bootstrap", reporters.run),
+        group.elected("bootstrap", elections.BOOTSTRAP, controllers),
+    ]

@@ -1,7 +1,6 @@
 """The inventory controller, which maintains GPUDevices: `croupier manager --controllers inventory`."""
 
 from dataclasses import replace
-from typing import Final
 
 from croupier.api import kinds, nfd, settings
 from croupier.api.gpu import agent_report
@@ -15,10 +14,9 @@ from croupier.core.cards.lifecycle import INVENTORY
 from croupier.kube.client.api_client import Client, Selection
 from croupier.kube.controller.events import EventRecorder
 from croupier.kube.serving.component_runner import Component
+from croupier.wiring import elections
 from croupier.wiring.controller_group import ControllerGroup
 from croupier.wiring.process_context import Runnable
-
-LEASE: Final = "croupier-inventory"
 
 
 def components(group: ControllerGroup) -> list[Component]:
@@ -31,7 +29,9 @@ def components(group: ControllerGroup) -> list[Component]:
         devices=follow(kinds.GPU_DEVICES),
         inventories=follow(kinds.GPU_NODE_INVENTORIES),
     )
-    InventoryMetrics(context.leader_registry(LEASE), sources.devices.store, sources.inventories.store)
+    InventoryMetrics(
+        context.leader_registry(elections.INVENTORY), sources.devices.store, sources.inventories.store
+    )
     recorder = EventRecorder(context.api, INVENTORY, metrics=context.metrics.events)
     metrics = group.metrics(inventory.NAME)
     every = settings.seconds(context.settings.configuration.inventory.resync_period)
@@ -48,6 +48,9 @@ def components(group: ControllerGroup) -> list[Component]:
         return [InventoryController(sources, api, recorder=recorder, settings=chosen)]
 
     working = group.elected(
-        "inventory", LEASE, controllers, depends_on=lambda configuration: configuration.managed_nodes
+        "inventory",
+        elections.INVENTORY,
+        controllers,
+        depends_on=lambda configuration: configuration.managed_nodes,
     )
     return [Component("events of inventory", recorder.run), working]

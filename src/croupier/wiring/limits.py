@@ -22,10 +22,10 @@ from croupier.kube.client.errors import KubeError
 from croupier.kube.client.resource import Raw
 from croupier.kube.controller.events import EventRecorder
 from croupier.kube.serving.component_runner import Component
+from croupier.wiring import elections
 from croupier.wiring.controller_group import ControllerGroup
 from croupier.wiring.process_context import InformerFactory, Runnable
 
-LEASE: Final = "croupier-cpu-limits"
 MAY_RESIZE: Final[Raw] = {
     "spec": {"resourceAttributes": {"verb": "patch", "resource": "pods", "subresource": "resize"}}
 }
@@ -71,7 +71,7 @@ def _elected(group: ControllerGroup, allocations: Informer[PodAllocation]) -> li
     leases = follow(kinds.LEASES, Selection(context.settings.namespace, labels=agents))
     pods = follow(kinds.PODS, name="pods with CPU limits")
     recorder = EventRecorder(context.api, podallocation.FIELD_MANAGER, metrics=context.metrics.events)
-    counters = PodAllocationMetrics(context.leader_registry(LEASE), allocations.store)
+    counters = PodAllocationMetrics(context.leader_registry(elections.LIMITS), allocations.store)
 
     def controllers(api: Client, configuration: Configuration) -> list[Runnable]:
         sources = podallocation.PodAllocationInformers(allocations, pods)
@@ -90,7 +90,10 @@ def _elected(group: ControllerGroup, allocations: Informer[PodAllocation]) -> li
         ]
 
     elected = group.elected(
-        "CPU limits", LEASE, controllers, depends_on=lambda configuration: configuration.pod_allocations
+        "CPU limits",
+        elections.LIMITS,
+        controllers,
+        depends_on=lambda configuration: configuration.pod_allocations,
     )
     return [Component("events of CPU limits", recorder.run), elected]
 

@@ -1,7 +1,6 @@
 """The card and pool controllers: `croupier manager --controllers pools`."""
 
 from datetime import timedelta
-from typing import Final
 
 from croupier.api import kinds, settings
 from croupier.api.gpu import agent_report, convert_pool, pool_config
@@ -26,10 +25,9 @@ from croupier.kube.client.api_client import Client, Selection
 from croupier.kube.controller import events
 from croupier.kube.controller.events import EventRecorder
 from croupier.kube.serving.component_runner import Component
+from croupier.wiring import elections
 from croupier.wiring.controller_group import ControllerGroup
 from croupier.wiring.process_context import BOUND_PODS, DECIDED_RESERVATIONS, Runnable
-
-LEASE: Final = "croupier-pools"
 
 
 def components(group: ControllerGroup) -> list[Component]:
@@ -37,7 +35,7 @@ def components(group: ControllerGroup) -> list[Component]:
     return [
         Component("events of cards", pool_group.recorders.run),
         Component("events of bookings", pool_group.booked.run),
-        group.elected("pools", LEASE, pool_group.controllers, depends_on=_depends_on),
+        group.elected("pools", elections.POOLS, pool_group.controllers, depends_on=_depends_on),
     ]
 
 
@@ -72,7 +70,7 @@ class _PoolGroup:
         self.booked = EventRecorder(
             context.api, booking.REPORTER, metrics=context.metrics.events, naming=events.stable_name
         )
-        registry = context.leader_registry(LEASE)
+        registry = context.leader_registry(elections.POOLS)
         DeviceMetrics(registry, self._informers.devices.store, self._clock)
         self._figures = PoolMetrics(registry, self._informers.pools.store)
         self._expired = BookingMetrics(registry)
