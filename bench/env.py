@@ -29,8 +29,7 @@ class BenchEnv:
         try:
             yield lab
         finally:
-            await labs.end(lab, keep_logs=False)
-            labs.close(keep_logs=False)
+            await labs.stop(keep_logs=False)
 
 
 async def install_crds(lab: Lab) -> None:

@@ -1,6 +1,5 @@
 """Private labs serve one test after another, as if each had been started for it."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -33,7 +32,7 @@ async def run(pytestconfig: pytest.Config) -> AsyncIterator[TestRun]:
     programs: Path | None = pytestconfig.getoption("--lab-bin")
     made = TestRun(BinarySources(named=programs), LogProgress(lambda _: None, steps=False))
     yield made
-    await asyncio.to_thread(made.close, keep_logs=False)  # it has an event loop of its own
+    await made.stop(keep_logs=False)
 
 
 def objects(lab: Lab) -> set[str]:
