@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,12 @@ import pytest_asyncio
 import yaml
 
 from croupier.capacity.manager import CapacityManagerKind
-from croupier_lab import croupier_processes, fleet, nodes, process
+from croupier_lab import api_proxy, croupier_processes, fleet, nodes, process
 from croupier_lab.controlplane import COMPONENTS
 from croupier_lab.lab import Lab
 from croupier_lab.progress import LogProgress
+from croupier_lab.shared_cluster import PODS, ServedKind
+from tests.cli import command
 from tests.polling import until
 from tests.wiring import first_lines
 
@@ -23,6 +24,9 @@ SECONDS = 140
 
 MANIFESTS = Path(__file__).resolve().parents[2] / "deployments/mps-dra"
 LOG_OPTIONS = LogProgress(lambda _: None)
+EVENTS = ServedKind("", "v1", "events")
+LEDGERS = ServedKind("mps.nvidia.com", "v1", "nodereservations")
+RESERVATIONS = ServedKind("mps.nvidia.com", "v1", "reservations")
 MISSION = """
 apiVersion: mps.nvidia.com/v1
 kind: Reservation
@@ -68,27 +72,30 @@ class ProcessEnv:
         }
         self.lab.kubectl("apply", "-f", "-", stdin=json.dumps(pod))
 
-    def get(self, *what: str) -> Any:
-        return json.loads(self.lab.kubectl("get", *what, "-o", "json").stdout)
+    def all(self, kind: ServedKind) -> dict[str, Any]:
+        """The objects of a kind by name. Through a proxy: a test asks until they change."""
+        namespace = "" if kind == LEDGERS else "default"
+        listed = api_proxy.connect(self.lab.cluster).items(kind.path(namespace))
+        return {item["metadata"]["name"]: item for item in listed}
 
     def cards_of(self, pod: str) -> list[tuple[str, int]]:
         """The cards of a bound pod; empty for a pending pod."""
-        written = self.get("pod", pod)["metadata"]["annotations"].get("gpu.mps.io/allocation", "[]")
+        written = self.all(PODS)[pod]["metadata"]["annotations"].get("gpu.mps.io/allocation", "[]")
         return [(entry["card"], entry["percent"]) for entry in json.loads(written)]
 
     def phase(self, reservation: str) -> str:
-        return str(self.get("rsv", reservation).get("status", {}).get("phase", ""))
+        return str(self.all(RESERVATIONS)[reservation].get("status", {}).get("phase", ""))
 
     def reason(self, reservation: str) -> str:
         """The reason of its condition Reserved; PodBound: a pod that ends now ends the Reservation too."""
-        conditions = self.get("rsv", reservation).get("status", {}).get("conditions", ())
+        conditions = self.all(RESERVATIONS)[reservation].get("status", {}).get("conditions", ())
         return next((str(item["reason"]) for item in conditions if item["type"] == "Reserved"), "")
 
     def shares(self) -> dict[str, int]:
         """The used percentage of every card, from the annotations of the pods."""
         taken: dict[str, int] = {}
-        for pod in self.get("pods")["items"]:
-            for card, percent in self.cards_of(pod["metadata"]["name"]):
+        for pod in self.all(PODS):
+            for card, percent in self.cards_of(pod):
                 taken[card] = taken.get(card, 0) + percent
         return taken
 
@@ -109,7 +116,7 @@ async def test_the_in_memory_manager_survives_a_kill_and_a_migration_in_both_dir
     env.ask("second", cards=2, ratio=50)
     await until(lambda: env.cards_of("first") and env.cards_of("second"), "both pods to be placed")
     cards = env.cards_of("second")
-    assert env.get("nodereservations")["items"] == []
+    assert env.all(LEDGERS) == {}
 
     env.lab.kill(croupier_processes.EXTENDER)
     env.ask("third", cards=2, ratio=20)
@@ -118,14 +125,13 @@ async def test_the_in_memory_manager_survives_a_kill_and_a_migration_in_both_dir
     assert env.cards_of("second") == cards
 
     await env.deals("CRD")
-    await until(lambda: len(env.get("nodereservations")["items"]) == 2, "the ledgers to be written")
+    await until(lambda: len(env.all(LEDGERS)) == 2, "the ledgers to be written")
     env.ask("my-pod", cards=2, ratio=50)
     await until(lambda: env.cards_of("my-pod"), "the reserved pod to get its cards")
-    ledgers = {item["metadata"]["name"]: item["spec"] for item in env.get("nodereservations")["items"]}
     held = {
         (card["id"], key.split("/")[1]): share
-        for spec in ledgers.values()
-        for card in spec["cards"]
+        for ledger in env.all(LEDGERS).values()
+        for card in ledger["spec"]["cards"]
         for key, share in card.get("holders", {}).items()
     }
     assert held == {
@@ -136,7 +142,7 @@ async def test_the_in_memory_manager_survives_a_kill_and_a_migration_in_both_dir
     assert {card for card, _ in env.cards_of("my-pod")} == {"node-1-gpu-0", "node-1-gpu-1"}
 
     await env.deals("InMemory")
-    assert env.get("nodereservations")["items"] == []
+    assert env.all(LEDGERS) == {}
     env.ask("too-much", cards=2, ratio=60)
     await until(lambda: _refusal(env, "too-much"), "the scheduler to say why")
     env.lab.kubectl("delete", "pod", "first", "second", "--wait=true")
@@ -169,48 +175,44 @@ async def test_the_service_accounts_of_the_manifests_have_all_permissions(env, b
         first_lines.check(text, "manager" if name == croupier_processes.MANAGER else "extender", book)
 
 
-@pytest.mark.parametrize(
-    ("running", "second", "message"),
-    [
-        (
-            "InMemory",
-            ("manager", "--controllers=ledger", "--capacity-manager=CRD"),
-            "runs the in-memory capacity manager",
-        ),
-        (
-            "InMemory",
-            ("extender", "--listen=127.0.0.1:0", "--capacity-manager=CRD"),
-            "runs the in-memory capacity manager",
-        ),
-        ("CRD", ("extender", "--listen=127.0.0.1:0"), "runs the CRD capacity manager"),
-    ],
-    ids=["CRD manager", "CRD extender", "in-memory extender"],
-)
-async def test_a_process_with_another_capacity_manager_refuses_to_start(env, running, second, message):
+async def test_a_process_with_another_capacity_manager_refuses_to_start(env):
     """It says why and ends; the running processes and what they hold stay."""
-    await env.deals(running)
+    await env.deals("InMemory")
     env.ask("first", ratio=30)
     await until(lambda: env.cards_of("first"), "the pod to be placed")
-    before = {item["metadata"]["uid"] for item in env.get("nodereservations")["items"]}
-
-    ended = await asyncio.to_thread(
-        subprocess.run,
-        [*croupier_processes.PROGRAM, *second, "--health=127.0.0.1:0"],
-        env={"KUBECONFIG": str(env.lab.kubeconfig), "PATH": ""},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-
-    assert ended.returncode == 1
-    assert message in ended.stderr
-    assert process.alive(env.lab.process(croupier_processes.EXTENDER))
-    assert {item["metadata"]["uid"] for item in env.get("nodereservations")["items"]} == before
+    crd = "--capacity-manager=CRD"
+    await _is_refused(env, "runs the in-memory capacity manager", "manager", "--controllers=ledger", crd)
+    await _is_refused(env, "runs the in-memory capacity manager", "extender", "--listen=127.0.0.1:0", crd)
     env.ask("second", ratio=30)
     await until(lambda: env.cards_of("second"), "the running extender to place another pod")
 
+    await env.deals("CRD")
+    await until(lambda: len(env.all(LEDGERS)) == 2, "the ledgers to be written")
+    await _is_refused(env, "runs the CRD capacity manager", "extender", "--listen=127.0.0.1:0")
+    env.ask("third", ratio=30)
+    await until(lambda: env.cards_of("third"), "the running extender to place a third pod")
+
+
+async def _is_refused(env: ProcessEnv, message: str, *process_options: str) -> None:
+    def ledgers() -> set[str]:
+        return {ledger["metadata"]["uid"] for ledger in env.all(LEDGERS).values()}
+
+    before = ledgers()
+    config = {"KUBECONFIG": str(env.lab.kubeconfig), "PATH": ""}
+    ended = await asyncio.to_thread(
+        command.run, [*process_options, "--health=127.0.0.1:0"], env=config, timeout=60
+    )
+
+    assert ended.code == 1
+    assert message in ended.err
+    assert process.alive(env.lab.process(croupier_processes.EXTENDER))
+    assert ledgers() == before
+
 
 def _refusal(env: ProcessEnv, pod: str) -> bool:
-    events = env.get("events", f"--field-selector=involvedObject.name={pod},reason=FailedScheduling")
-    return any("needs 2 cards with 60 % free but has" in event["message"] for event in events["items"])
+    return any(
+        event["involvedObject"]["name"] == pod
+        and event["reason"] == "FailedScheduling"
+        and "needs 2 cards with 60 % free but has" in event["message"]
+        for event in env.all(EVENTS).values()
+    )
