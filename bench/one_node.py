@@ -13,14 +13,17 @@ from croupier.core.pods.request_parser import PERCENT
 
 NODE = "node-1"
 CAPACITY_MANAGERS: tuple[CapacityManagerKind | None, ...] = (None, "InMemory", "CRD")
+QUICK_CAPACITY_MANAGERS: tuple[CapacityManagerKind | None, ...] = (None, "CRD")
+"""The quick run of `place` runs both."""
 
 
 async def onto_one_node(on: BenchEnv) -> list[Figure]:
     """The stock scheduler has no shares, so its pods request nothing."""
     count = 5 if on.quick else 40
+    books = QUICK_CAPACITY_MANAGERS if on.quick else CAPACITY_MANAGERS
     seconds = {}
     async with cluster.raised(on, 3) as field:
-        for book in CAPACITY_MANAGERS:
+        for book in books:
             async with processes.running(field.lab, field.api, book=book, strategy="BinPack") as helpers:
                 make = partial(pod, shared=book is not None)
                 placed = await cluster.place(field, helpers, count, make)

@@ -30,7 +30,6 @@ from croupier_lab.lifecycle import LabPlan
 RESEND: Final = "resending everything"
 RESENDS: Final = 5
 """Times a second, as KueueViz sends."""
-LOADS: Final = 5
 SLOW_FRAME: Final = 33.4
 """Milliseconds."""
 NO_TAINTS: Final = {API_SERVER: ("--disable-admission-plugins=TaintNodesByCondition",)}
@@ -108,14 +107,14 @@ async def _loading(bench: PageBench) -> list[Figure]:
     address = f"{bench.server.origin}/cards"
     cookies = await bench.view.context.cookies()
     cold, warm, answers = [], [], []
-    for _ in range(LOADS):
+    for _ in range(bench.sizes.loads):
         other = await ui_browser.signed_in(bench.browser, bench.server, list(cookies))
         cold.append(await other.paint(address))
         await other.live()
         traffic = other.traffic
         warm.append(await other.paint(address))
         await other.context.close()
-    for _ in range(LOADS):
+    for _ in range(bench.sizes.loads):
         began = time.perf_counter()
         await bench.client.snapshot("cards")
         answers.append((time.perf_counter() - began) * 1000)
@@ -135,8 +134,8 @@ async def _questions(bench: PageBench) -> list[Figure]:
     assign = {"action": "assign", "cards": cards, "pool": ui_fleet.POOLS[0]}
     form = {"cards": 1, "percent": 50, "profile": "", "pool": ui_fleet.POOLS[0], "units": 0}
     what_if = {"form": {**form, "namespace": ui_fleet.NAMESPACES[0]}, "copies": 100}
-    previews = [(await bench.client.post("/api/v1/preview", assign))[1] for _ in range(LOADS)]
-    places = [(await bench.client.post("/api/v1/what-if", what_if))[1] for _ in range(LOADS)]
+    previews = [(await bench.client.post("/api/v1/preview", assign))[1] for _ in range(bench.sizes.loads)]
+    places = [(await bench.client.post("/api/v1/what-if", what_if))[1] for _ in range(bench.sizes.loads)]
     return [
         figure(f"preview of an assignment of {len(cards)} cards", "ms", statistics.median(previews)),
         figure(f"what-if of 100 copies, {bench.sizes.nodes} nodes", "ms", statistics.median(places)),
@@ -176,8 +175,8 @@ async def _under_load(bench: PageBench) -> list[Figure]:
     streams = Streams(bench.client)
     await streams.open(20)
     cpu = _cpu(bench.process)
-    await bench.load.run(max(2.0, seconds / 3))
-    more = 100 * (_cpu(bench.process) - cpu) / max(2.0, seconds / 3)
+    await bench.load.run(seconds / 3)
+    more = 100 * (_cpu(bench.process) - cpu) / (seconds / 3)
     await streams.close()
     return [
         figure("changes a second that were reached", "/s", rate),

@@ -34,14 +34,17 @@ class PageSizes:
     """Of further changes, for the memory."""
     streams: int
     repeats: int
+    """Of a change until it is painted."""
+    loads: int
+    """Of the page, and of each answer of the server."""
 
     @property
     def all_cards(self) -> int:
         return self.nodes * self.cards
 
 
-FULL: Final = PageSizes(500, 8, 10_000, load_seconds=60, churn_seconds=540, streams=200, repeats=100)
-QUICK: Final = PageSizes(5, 4, 20, load_seconds=2, churn_seconds=2, streams=5, repeats=3)
+FULL: Final = PageSizes(500, 8, 10_000, load_seconds=60, churn_seconds=540, streams=200, repeats=100, loads=5)
+QUICK: Final = PageSizes(5, 4, 20, load_seconds=1, churn_seconds=1, streams=5, repeats=2, loads=1)
 
 
 def node_name(number: int) -> str:
