@@ -128,6 +128,14 @@ REFUSED: dict[str, tuple[object, str]] = {
         {"version": "v1", "mig-configs": {"a": [], "b": []}},
         "mig-configs names a, b; name the layout to apply selected",
     ),
+    "several names that are no line": (
+        {"version": "v1", "mig-configs": {"a\nb": [], "c" * 99: []}},
+        f"mig-configs names a\\nb, {'c' * 40}…; name the layout",
+    ),
+    "a name that is no line": (
+        {"version": "v1", "mig-configs": {"a\nb": None}},
+        "mig-configs.a\\nb must be a list of 1 to 64 entries",
+    ),
     "no entries": (config(), "mig-configs.selected must be a list of 1 to 64 entries"),
     "an entry that is a string": (config("all"), "mig-configs.selected[0] must be a mapping"),
     "a misspelt key": (
@@ -179,6 +187,7 @@ def test_invalid_annotations_are_refused_with_a_reason(data, sentence):
     assert isinstance(refused, Refusal)
     assert str(refused).startswith("annotation run.ai/mig.config: ")
     assert sentence in str(refused)
+    assert "\n" not in str(refused)
 
 
 def test_one_impossible_card_refuses_the_whole_annotation():

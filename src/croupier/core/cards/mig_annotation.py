@@ -73,13 +73,12 @@ def _selected(data: object) -> tuple[MigConfigEntry, ...]:
     configs = _mapping(top.get("mig-configs"), "mig-configs")
     name = SELECTED if SELECTED in configs else next(iter(configs), "")
     if not name or (name != SELECTED and len(configs) > 1):
-        raise _InvalidConfigError(
-            f"mig-configs names {', '.join(configs) or 'no layout'}; name the layout to apply {SELECTED}"
-        )
+        names = name_list.named(map(_unquoted, configs)) or "no layout"
+        raise _InvalidConfigError(f"mig-configs names {names}; name the layout to apply {SELECTED}")
     chosen = configs[name]
     if isinstance(chosen, str) and chosen in configs and not isinstance(configs[chosen], str):
         name, chosen = chosen, configs[chosen]
-    path = f"mig-configs.{name}"
+    path = f"mig-configs.{_unquoted(name)}"
     return (_named(chosen, path),) if isinstance(chosen, str) else _entries(chosen, path)
 
 
