@@ -8,8 +8,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # Only root can run a real node, so only root needs its binaries.
 REAL_NODE := $(if $(filter 0,$(shell id -u)),--real-node)
-# Each worker starts its own control plane, and often waits for it: three keep two cores busy.
-WORKERS ?= 3
+# Each worker starts its own control plane, and often waits for it: four keep two cores busy.
+WORKERS ?= 4
 # Tests of a file share what its fixtures start; the longest files come first (tests/conftest.py).
 PARALLEL = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # Without bytecode, each of the hundreds of processes that the tests start needs three times the CPU to start.
