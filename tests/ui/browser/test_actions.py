@@ -196,7 +196,7 @@ async def test_the_past_is_shown_as_it_was(env: PageEnv, page: Page):
     env.kubectl("annotate", "gpudevice", FREE_CARD, f"{DRAIN}=for the history", "--overwrite")
     await envs.until_page(page, drained, "the drain")
 
-    await page.goto(f"{env.server.origin}/history")
+    await envs.goto(page, f"{env.server.origin}/history")
     await envs.live(page)
     await page.get_by_role("slider", name="Time").press("Home")
     await envs.until_page(page, "window.croupier.model().status === 'history'", "the past")

@@ -72,7 +72,7 @@ async def test_a_missing_object_is_named(env: PageEnv, page: Page, path: str):
 
 
 async def test_an_unknown_address_says_so(env: PageEnv, page: Page):
-    await page.goto(f"{env.server.origin}/no-such-page")
+    await envs.goto(page, f"{env.server.origin}/no-such-page")
 
     await page.get_by_role("heading", name="No such page").wait_for()
     await env.watch.check()
@@ -82,7 +82,7 @@ async def test_a_browser_without_a_session_is_told_what_to_do(env: PageEnv, page
     context = await env.browser.new_context(locale="en-GB")
     stranger = await context.new_page()
 
-    await stranger.goto(f"{env.server.origin}/pools")
+    await envs.goto(stranger, f"{env.server.origin}/pools")
 
     await stranger.get_by_text("open the link that `croupier ui` has printed").wait_for()
     assert await stranger.get_by_role("textbox").count() == 0, "a token would not help"
