@@ -28,7 +28,7 @@ demo: installed ## Start a cluster with simulated GPU nodes and show what Croupi
 	$(BIN)/croupier demo
 
 unit: $(STAMP) ## Run the tests that need no Kubernetes: two thirds of all
-	$(BIN)/pytest --unit -n $(WORKERS) -q
+	$(BIN)/pytest --unit -n auto -q
 
 test: installed ## Run all tests on a real Kubernetes (the first run builds it in about ten minutes)
 	$(BIN)/croupier lab build $(REAL_NODE) --helm
