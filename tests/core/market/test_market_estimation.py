@@ -1,5 +1,7 @@
 """Demand from counters: an upper bound under throttling, the usage otherwise, and resets are ignored."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -45,6 +47,25 @@ def learned(cgroup: Cgroup, *used: float) -> DemandEstimate:
 
 def test_without_throttling_demand_is_usage():
     assert learned(Cgroup(), 0.25).demand == CPU // 4
+
+
+def test_an_idle_second_is_a_reading():
+    cgroup = Cgroup()
+    known = learned(cgroup, 0.25)
+
+    idle = estimation.estimate(known, cgroup.second(0))
+
+    assert (idle.doubt, idle.sample) == ("", cgroup.reading())
+
+
+def test_without_periods_nothing_is_throttled():
+    """The kernel counts periods only while a quota is set and the container runs."""
+    cgroup = Cgroup(limit=None)
+    known = learned(cgroup, 0.25)
+    before = cgroup.periods
+    sample = replace(cgroup.second(0.25), periods=before)
+
+    assert estimation.estimate(known, sample).throttling == 0
 
 
 def test_throttled_time_counts_but_the_estimate_at_most_doubles_in_a_second():

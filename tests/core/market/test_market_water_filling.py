@@ -3,11 +3,11 @@
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from croupier.core.market import water_filling
-from croupier.core.market.water_filling import Claimant
+from croupier.core.market.water_filling import Claimant, FillResult
 
 WEIGHTS = st.one_of(st.integers(1, 5), st.sampled_from([1, 7, 100, 997, 1_000, 100_000, 10**9 + 7]))
 
@@ -45,6 +45,11 @@ def test_it_equals_the_greedy_algorithm(crowd, supply):
     assert list(water_filling.fill(crowd, supply).amounts) == one_by_one(crowd, supply)
 
 
+def test_without_claimants_the_supply_is_left_or_short():
+    assert water_filling.fill([], 3) == FillResult((), left=3, short=0)
+    assert water_filling.fill([], -3) == FillResult((), left=0, short=3)
+
+
 def test_equal_claimants_are_served_in_turn():
     """With equal levels, a level that is slightly too high would give a quantum to all of them."""
     for size in (1, 2, 9, 33):
@@ -66,7 +71,16 @@ def test_the_supply_is_used_up_or_all_caps_are_reached_and_floors_are_kept(crowd
     assert filled.short == max(0, floors - supply)
 
 
+CAPS_BEFORE_A_FLOOR = [
+    Claimant("capped", 6, 36, 7),
+    Claimant("at its floor", 12, 13, 1),
+    Claimant("small", 0, 25, 7),
+]
+"""With a supply of 73 no quantum is left for the last step: two are at their caps, and one at its floor."""
+
+
 @given(crowds(), SUPPLIES)
+@example(CAPS_BEFORE_A_FLOOR, 73)
 def test_theta_is_the_level_of_the_last_quantum(crowd, supply):
     """Exactly clip(floor(base + weight × theta), low, high), or one less for claimants tied at theta."""
     filled = water_filling.fill(crowd, supply)
