@@ -30,7 +30,7 @@ NARROW: Final = (400, 800)
 
 LOUD: Final = ("error", "warning")
 NETWORK_CHANGED: Final = "net::ERR_NETWORK_CHANGED"
-"""Chromium ends requests when the interfaces of the machine change, as tests of real nodes do meanwhile."""
+"""Chromium ends requests when the interfaces of the machine change, as tests of real nodes do on other workers."""
 NAVIGATIONS: Final = 5
 """Attempts to open an address while interfaces change."""
 VIOLATIONS: Final = """
@@ -47,7 +47,7 @@ async def connected(kubeconfig: Path) -> AsyncIterator[Client]:
 
 
 async def goto(page: Page, address: str) -> None:
-    """Open the address, again if the network of the machine changed meanwhile."""
+    """Open the address, again if the network of the machine has changed."""
     for _ in range(NAVIGATIONS - 1):
         try:
             await page.goto(address)
