@@ -30,7 +30,7 @@ NARROW: Final = (400, 800)
 
 LOUD: Final = ("error", "warning")
 NETWORK_CHANGED: Final = "net::ERR_NETWORK_CHANGED"
-"""Chromium ends requests when the interfaces of the machine change, as tests of real nodes do on other workers."""
+"""Chromium ends requests when the interfaces of the machine change, as they do when a real node joins."""
 NAVIGATIONS: Final = 5
 """Attempts to open an address while interfaces change."""
 VIOLATIONS: Final = """
