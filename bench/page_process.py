@@ -9,11 +9,12 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import psutil
 from playwright.async_api import Browser, async_playwright
 
 from croupier_lab import ports
@@ -28,11 +29,14 @@ ARGUMENTS: Final = (
     "--disable-component-update",
     "--disable-sync",
 )
-COMMAND: Final = (sys.executable, "-m", "croupier.cli", "ui")
+COMMAND: Final = (sys.executable, "-m", "croupier.cli")
 LOOPBACK: Final = "127.0.0.1"
 START_TIMEOUT: Final = 60.0
 STOP_TIMEOUT: Final = 15.0
 POLL: Final = 0.05
+
+Launch = Callable[[Sequence[str], Path, Mapping[str, str]], psutil.Process]
+"""Runs `croupier` with these words; its output is appended to the log, and the environment extended."""
 
 
 class PageError(Exception):
@@ -59,6 +63,32 @@ async def chromium() -> AsyncIterator[Browser]:
             await browser.close()
 
 
+def launch(words: Sequence[str], log: Path, env: Mapping[str, str]) -> psutil.Process:
+    """As a program."""
+    with log.open("ab") as output:
+        return psutil.Popen(
+            [*COMMAND, *words],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **env},
+        )
+
+
+def end(process: psutil.Process, *, kill: bool = False) -> None:
+    """End the process; it is killed if it takes long."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        if kill:
+            process.kill()
+        else:
+            process.terminate()
+    try:
+        process.wait(STOP_TIMEOUT)
+    except psutil.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
 @dataclass
 class PageProcess:
     """`croupier ui` on one port, which it keeps when it is started again."""
@@ -68,7 +98,8 @@ class PageProcess:
     options: Sequence[str] = ()
     port: int = 0
     health: int = 0
-    process: subprocess.Popen[bytes] | None = None
+    launch: Launch = launch
+    process: psutil.Process | None = None
     link: str = ""
     """The address that the process printed."""
 
@@ -86,14 +117,8 @@ class PageProcess:
         if not self.port:
             self.port, self.health = ports.free(2, chance=random.Random())  # noqa: S311 (ports, no secret)
         begin = self.log.stat().st_size if self.log.exists() else 0
-        with self.log.open("ab") as output:
-            self.process = subprocess.Popen(  # noqa: ASYNC220 (starting does not wait)
-                self._command(),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, "XDG_STATE_HOME": str(self.log.parent), "COLUMNS": "400"},
-            )
+        env = {"XDG_STATE_HOME": str(self.log.parent), "COLUMNS": "400"}
+        self.process = self.launch(self._words(), self.log, env)
         deadline = time.monotonic() + START_TIMEOUT
         while not (link := self._printed(begin)):
             if time.monotonic() > deadline:
@@ -101,9 +126,9 @@ class PageProcess:
             await asyncio.sleep(POLL)
         self.link = link
 
-    def _command(self) -> list[str]:
+    def _words(self) -> list[str]:
         return [
-            *COMMAND,
+            "ui",
             f"--kubeconfig={self.kubeconfig}",
             f"--listen={LOOPBACK}:{self.port}",
             f"--health={LOOPBACK}:{self.health}",
@@ -113,21 +138,19 @@ class PageProcess:
 
     def _printed(self, begin: int) -> str:
         text = self.log.read_bytes()[begin:].decode(errors="replace")
-        if self.process is not None and self.process.poll() is not None:
+        if self.process is not None and not _runs(self.process):
             raise PageError(f"croupier ui ended: {text[-2000:]}")
         found = re.search(rf"http://{LOOPBACK}:{self.port}[^\s\"',]*", text)
         return found[0].rstrip(".,") if found else ""
 
     async def stop(self, *, kill: bool = False) -> None:
-        if self.process is None:
-            return
-        process, self.process = self.process, None
-        if kill:
-            process.kill()
-        else:
-            process.terminate()
-        try:
-            await asyncio.to_thread(process.wait, STOP_TIMEOUT)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            await asyncio.to_thread(process.wait)
+        if self.process is not None:
+            process, self.process = self.process, None
+            await asyncio.to_thread(end, process, kill=kill)
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False

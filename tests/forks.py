@@ -14,6 +14,8 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
+import psutil
+
 multiprocessing.get_context("forkserver").set_forkserver_preload(["tests.preloaded"])
 
 
@@ -42,12 +44,12 @@ def start(command: Command, stdin: int, stdout: int, stderr: int) -> ForkServerP
     return child
 
 
-def croupier(words: Sequence[str], log: Path, env: Mapping[str, str]) -> ForkServerProcess:
+def croupier(words: Sequence[str], log: Path, env: Mapping[str, str]) -> psutil.Process:
     """Run `croupier` without input; its output is appended to the log, and `env` extends the environment."""
     command = Command("croupier.cli.__main__", ["croupier", *words], {**os.environ, **env})
     log.parent.mkdir(parents=True, exist_ok=True)
     with open(os.devnull, "rb") as nothing, log.open("ab") as output:
-        return start(command, nothing.fileno(), output.fileno(), output.fileno())
+        return psutil.Process(start(command, nothing.fileno(), output.fileno(), output.fileno()).pid)
 
 
 def _run(command: Command, passed: Sequence[Connection]) -> None:

@@ -44,7 +44,7 @@ class TestRun:
         self._show = show
         self._folder: Path | None = None
         self._labs: list[Lab] = []
-        self._in_use: list[_Reusable] = []
+        self._in_use: dict[Lab, _Reusable] = {}
         self._idle: _Reusable | None = None
         self._shared: Lab | None = None
         self._foreign: Cluster | None = None
@@ -77,24 +77,20 @@ class TestRun:
         wanted = crds or {}
         if (idle := self._idle) is not None and (idle.plan, idle.crds) == (plan, wanted):
             self._idle = None
-            self._in_use.append(idle)
+            self._in_use[idle.lab] = idle
             return idle.lab
         self._count += 1
         lab = await self._raise(replace(plan, name=f"private-{self._count}"))
         if wanted:
             await asyncio.to_thread(shared_cluster.install, lab.cluster, wanted)
         if lab.record.parts == API_COMPONENTS:
-            self._in_use.append(_Reusable(lab, plan, wanted, Pristine.of(lab)))
+            self._in_use[lab] = _Reusable(lab, plan, wanted, Pristine.of(lab))
         return lab
 
     async def end(self, lab: Lab, *, keep_logs: bool) -> None:
         """Stop the lab, or keep it running for the next test in place of another idle one."""
-        reusable = next((item for item in self._in_use if item.lab is lab), None)
-        if reusable is None:
-            await self._stop(lab, keep_logs=keep_logs)
-            return
-        self._in_use.remove(reusable)
-        if keep_logs or not await reusable.pristine.restore(lab):
+        reusable = self._in_use.pop(lab, None)
+        if reusable is None or keep_logs or not await reusable.pristine.restore(lab):
             await self._stop(lab, keep_logs=keep_logs)
             return
         if self._idle is not None:

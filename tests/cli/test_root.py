@@ -77,18 +77,18 @@ def test_unknown_commands_and_options_exit_with_2(typed):
     assert "Traceback" not in refused.stderr
 
 
+def modules_after(*statements: str) -> set[str]:
+    """The modules that a new Python has loaded after these statements."""
+    command = [sys.executable, "-c", "\n".join(["import sys", *statements, "print(*sys.modules)"])]
+    return set(subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout.split())
+
+
 def test_help_does_not_import_heavy_dependencies():
     """A kubectl plugin starts for every completion: under 0.4 s, most of which is typer itself."""
-    loaded = subprocess.run(
-        [sys.executable, "-c", "import sys, croupier.cli; print(*sorted(sys.modules))"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    ).stdout.split()
+    loaded = modules_after("import croupier.cli")
 
     heavy = {"aiohttp", "cryptography", "uvicorn", "prometheus_client", "psutil"}
-    assert not (heavy | {"asyncio", "logging", "msgspec", "rich", "yaml"}) & set(loaded)
+    assert not (heavy | {"asyncio", "logging", "msgspec", "rich", "yaml"}) & loaded
     assert {
         name for name in loaded if name.startswith("croupier.") and not name.startswith("croupier.cli")
     } == set()
@@ -116,9 +116,7 @@ def imported_by(verb: str) -> set[str]:
         if isinstance(node, (ast.Import, ast.ImportFrom))
     ]
     assert statements
-    code = "\n".join(["import sys, croupier.cli", *statements, "print(*sys.modules)"])
-    command = [sys.executable, "-c", code]
-    return set(subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout.split())
+    return modules_after("import croupier.cli", *statements)
 
 
 @pytest.mark.parametrize("verb", LISTINGS)
@@ -143,10 +141,9 @@ GROUPS = {
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_a_manager_imports_only_the_controllers_that_it_runs(group):
-    code = f"import sys, croupier.wiring.manager, croupier.wiring.{group}; print(*sys.modules)"
-    modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    modules = modules_after("import croupier.wiring.manager", f"import croupier.wiring.{group}")
 
-    folders = {name.split(".")[2] for name in modules.split() if name.startswith("croupier.controllers.")}
+    folders = {name.split(".")[2] for name in modules if name.startswith("croupier.controllers.")}
     assert folders - {"shared"} == GROUPS[group]
 
 

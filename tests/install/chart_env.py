@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import psutil
 import yaml
 
 from croupier_lab import croupier_processes, fleet, kubeconfig, nodes, ports, process
@@ -222,9 +221,8 @@ class ChartEnv:
         env = {"POD_NAMESPACE": NAMESPACE, **({"NODE_NAME": node} if node else {})}
         log = self.lab.logs / f"{called}.log"
         self.begun[called] = log.stat().st_size if log.exists() else 0
-        pid = forks.croupier((*words, speaking, *more), log, env).pid
-        assert pid is not None
-        self.lab.adopt(LabProcess(called, pid, psutil.Process(pid).create_time(), str(log)))
+        started = forks.croupier((*words, speaking, *more), log, env)
+        self.lab.adopt(LabProcess(called, started.pid, started.create_time(), str(log)))
 
     def start_scheduler(self, replica: int = 1) -> None:
         """Start the second scheduler of the chart, under the account of the extender."""

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import random
 import ssl
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,17 +13,18 @@ from typing import Any, Final
 import aiohttp
 import yaml
 
-from bench import card_objects
+from bench import card_objects, page_process
 from croupier.api import kinds
 from croupier.kube.client import api_client, config
 from croupier.kube.client.api_client import Client
 from croupier.kube.client.resource import Resource
-from croupier_lab import certificates, kubeconfig
+from croupier_lab import certificates, kubeconfig, ports
 from croupier_lab.certificates import CertificateSubject
 from croupier_lab.lab import Lab
+from tests import forks
 from tests.install import rendering
 from tests.polling import until_async
-from tests.ui import forked_page, hostile_world
+from tests.ui import hostile_world
 from tests.ui.hostile_world import ACCOUNTS, SECRET, TENANT
 from tests.ui.untainted import untaint_nodes
 from tools.chart import NAMESPACE
@@ -74,9 +76,9 @@ class ServedPage:
 
     @contextlib.contextmanager
     def running(self) -> Iterator["ServedPage"]:
-        self.port, health = forked_page.free_ports()
-        options = (
-            "--log-level=debug",
+        self.port, health = ports.free(2, chance=random.Random())  # noqa: S311  # a port is no secret
+        words = (
+            *("ui", "--no-open", "--log-level=debug"),
             f"--kubeconfig={self.kubeconfig}",
             f"--listen=127.0.0.1:{self.port}",
             f"--health=127.0.0.1:{health}",
@@ -84,11 +86,11 @@ class ServedPage:
         )
         state = {"XDG_STATE_HOME": str(self.log.parent)}
         env = {**state, "NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "400"}
-        process = forked_page.start(options, self.log, env)
+        process = forks.croupier(words, self.log, env)
         try:
             yield self
         finally:
-            forked_page.stop(process)
+            page_process.end(process)
 
     async def ready(self) -> None:
         async def listens() -> bool:

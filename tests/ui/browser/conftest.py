@@ -8,14 +8,15 @@ import pytest_asyncio
 from playwright.async_api import Browser
 
 from bench import page_process
+from bench.page_process import PageProcess
 from croupier.api import crds
 from croupier_lab.controlplane import API_COMPONENTS
 from croupier_lab.lab import Lab
 from croupier_lab.lifecycle import LabPlan
 from croupier_lab.pytest_plugin import FAILED_WITH_LAB, RUN
+from tests import forks
 from tests.ui.browser import env as envs
 from tests.ui.browser.env import PageEnv
-from tests.ui.forked_page import ForkedPage
 
 
 @pytest.fixture(scope="session")
@@ -57,7 +58,7 @@ async def page_env(
     """An empty cluster; the test file fills it."""
     log = page_lab.logs / "croupier-ui.log"
     async with envs.connected(page_lab.kubeconfig) as api:
-        server = ForkedPage(page_lab.kubeconfig, log)
+        server = PageProcess(page_lab.kubeconfig, log, launch=forks.croupier)
         made = PageEnv(page_lab, api, browser, server)
         try:
             yield made

@@ -21,7 +21,6 @@ from croupier.kube.client import api_client, config
 from croupier.kube.client.api_client import Client
 from croupier_lab.lab import Lab
 from tests.polling import until_async
-from tests.ui.forked_page import ForkedPage
 
 PAGE_TIMEOUT: Final = 15_000.0
 """Milliseconds, of each wait in the browser."""
@@ -104,7 +103,7 @@ class PageEnv:
     lab: Lab
     api: Client
     browser: Browser
-    server: ForkedPage | PageProcess
+    server: PageProcess
     watch: PageWatch = field(default_factory=PageWatch)
     context: BrowserContext | None = None
 
