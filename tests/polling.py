@@ -15,6 +15,13 @@ T = TypeVar("T")
 TIMEOUT = 50.0
 """Seconds. Enough on a busy machine, and less than the resync interval of most controllers (one minute)."""
 
+GROWTH = 0.05
+"""By what part of the time waited so far the pause between two polls grows: most polls are requests, and the
+API server that answers them competes for the CPU with what the test waits for."""
+
+LONGEST_PAUSE = 0.2
+"""Seconds."""
+
 LONG = 5.0
 """Seconds from which a wait is recorded."""
 
@@ -45,24 +52,30 @@ async def until_async(
     look: Callable[[], Awaitable[T]], what: str = "it", within: float = TIMEOUT, *, every: float = 0.02
 ) -> T:
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + within
+    started = loop.time()
     with _recorded(what) as count_try:
         while not (result := await look()):
-            assert loop.time() < deadline, f"waited {within:g} s for {what}"
+            waited = loop.time() - started
+            assert waited < within, f"waited {within:g} s for {what}"
             count_try()
-            await asyncio.sleep(every)
+            await asyncio.sleep(_pause(waited, every))
     return result
 
 
 def until_blocking(look: Callable[[], T | None], what: str = "it", within: float = 60.0) -> T:
     """The same outside an event loop, for looks that start processes."""
-    deadline = time.monotonic() + within
+    started = time.monotonic()
     with _recorded(what) as count_try:
         while not (result := look()):
-            assert time.monotonic() < deadline, f"waited {within:g} s for {what}"
+            waited = time.monotonic() - started
+            assert waited < within, f"waited {within:g} s for {what}"
             count_try()
-            time.sleep(0.1)
+            time.sleep(_pause(waited, 0.1))
     return result
+
+
+def _pause(waited: float, shortest: float) -> float:
+    return min(shortest + GROWTH * waited, max(shortest, LONGEST_PAUSE))
 
 
 @contextlib.contextmanager
