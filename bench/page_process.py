@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Final
 
 import psutil
-from playwright.async_api import Browser, async_playwright
+from playwright.async_api import Browser, Page, async_playwright
+from playwright.async_api import Error as PageFailure
 
 from croupier_lab import ports
 
@@ -31,6 +32,12 @@ ARGUMENTS: Final = (
 )
 COMMAND: Final = (sys.executable, "-m", "croupier.cli")
 LOOPBACK: Final = "127.0.0.1"
+NETWORK_CHANGED: Final = "net::ERR_NETWORK_CHANGED"
+"""Chromium ends requests when the interfaces of the machine change, as they do when a real node joins."""
+INTERRUPTED: Final = 'interrupted by another navigation to "chrome-error:'
+"""Chromium was still opening the page of that error."""
+NAVIGATIONS: Final = 5
+"""Attempts to open an address while interfaces change."""
 START_TIMEOUT: Final = 60.0
 STOP_TIMEOUT: Final = 15.0
 POLL: Final = 0.05
@@ -61,6 +68,19 @@ async def chromium() -> AsyncIterator[Browser]:
             yield browser
         finally:
             await browser.close()
+
+
+async def goto(page: Page, address: str) -> None:
+    """Open the address, again if the network of the machine has changed."""
+    for _ in range(NAVIGATIONS - 1):
+        try:
+            await page.goto(address)
+        except PageFailure as error:
+            if NETWORK_CHANGED not in error.message and INTERRUPTED not in error.message:
+                raise
+        else:
+            return
+    await page.goto(address)
 
 
 def launch(words: Sequence[str], log: Path, env: Mapping[str, str]) -> psutil.Process:

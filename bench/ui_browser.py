@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from playwright.async_api import Browser, BrowserContext, CDPSession, Page
 
+from bench import page_process
 from bench.page_process import PageProcess
 
 PAINTED: Final = "croupier:cards"
@@ -98,7 +99,7 @@ class MeasuredPage:
 
     async def paint(self, address: str) -> float:
         """Load the address; milliseconds until all cards are painted."""
-        await self.page.goto(address)
+        await page_process.goto(self.page, address)
         await self._until(UNTIL_PAINTED)
         return float(await self.page.evaluate(PAINT_TIME))
 

@@ -20,6 +20,9 @@ CHROMIUM: Final = "chromium"
 SIZE: Final = "1400,900"
 TIMEOUT: Final = 60.0
 STOP_TIMEOUT: Final = 5.0
+NETWORK_CHANGED: Final = "net::ERR_NETWORK_CHANGED"
+"""Chromium ends requests when an interface of the machine changes."""
+NAVIGATIONS: Final = 5
 POLL: Final = 0.1
 
 
@@ -62,7 +65,10 @@ class _Page:
         target = await self.call("Target.createTarget", url="about:blank")
         attached = await self.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)
         self._session = {"sessionId": attached["sessionId"]}
-        await self.call("Page.navigate", url=link)
+        for _ in range(NAVIGATIONS):
+            answer = await self.call("Page.navigate", url=link)
+            if answer.get("errorText") != NETWORK_CHANGED:
+                return
 
     async def until(self, expression: str) -> None:
         while True:

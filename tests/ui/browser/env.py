@@ -16,6 +16,7 @@ from typing import Any, Final
 from playwright.async_api import Browser, BrowserContext, Page
 from playwright.async_api import Error as PageFailure
 
+from bench import page_process
 from bench.page_process import PageProcess
 from croupier.kube.client import api_client, config
 from croupier.kube.client.api_client import Client
@@ -28,10 +29,6 @@ WIDE: Final = (1400, 900)
 NARROW: Final = (400, 800)
 
 LOUD: Final = ("error", "warning")
-NETWORK_CHANGED: Final = "net::ERR_NETWORK_CHANGED"
-"""Chromium ends requests when the interfaces of the machine change, as they do when a real node joins."""
-NAVIGATIONS: Final = 5
-"""Attempts to open an address while interfaces change."""
 VIOLATIONS: Final = """
 window.__violations = [];
 document.addEventListener('securitypolicyviolation', (event) => window.__violations.push(
@@ -43,19 +40,6 @@ document.addEventListener('securitypolicyviolation', (event) => window.__violati
 async def connected(kubeconfig: Path) -> AsyncIterator[Client]:
     async with api_client.connect(config.load(kubeconfig), field_manager="test") as api:
         yield api
-
-
-async def goto(page: Page, address: str) -> None:
-    """Open the address, again if the network of the machine has changed."""
-    for _ in range(NAVIGATIONS - 1):
-        try:
-            await page.goto(address)
-        except PageFailure as error:
-            if NETWORK_CHANGED not in error.message:
-                raise
-        else:
-            return
-    await page.goto(address)
 
 
 @dataclass
@@ -92,7 +76,7 @@ class PageWatch:
         for page in self.pages:
             if not page.is_closed():
                 self.problems += await page.evaluate("window.__violations ?? []")
-        expected = (NETWORK_CHANGED, *self.expected)
+        expected = (page_process.NETWORK_CHANGED, *self.expected)
         left = [text for text in self.problems if not any(re.search(one, text) for one in expected)]
         self.problems.clear()
         assert not left, "\n".join(left)
@@ -110,7 +94,7 @@ class PageEnv:
     async def open(self, path: str = "/", *, size: tuple[int, int] = WIDE, theme: str = "light") -> Page:
         """A page in a fresh window, signed in with the printed link."""
         page = await self.window(size=size, theme=theme)
-        await goto(page, self.server.link)
+        await page_process.goto(page, self.server.link)
         await self.go(page, path)
         return page
 
@@ -134,7 +118,7 @@ class PageEnv:
 
     async def go(self, page: Page, path: str) -> None:
         """Open an address and wait until the page shows the live cluster."""
-        await goto(page, f"{self.server.origin}{path}")
+        await page_process.goto(page, f"{self.server.origin}{path}")
         await live(page)
 
     def kubectl(self, *args: str) -> str:

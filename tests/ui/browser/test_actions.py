@@ -10,12 +10,13 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Locator, Page
 
+from bench import page_process
 from tests.polling import until
 from tests.ui.browser import axe, world
 from tests.ui.browser import env as envs
 from tests.ui.browser.env import PageEnv
 
-SECONDS = 40
+SECONDS = 30
 ASSIGNMENT = "gpu.deckhouse.io/assignment"
 DRAIN = "gpu.deckhouse.io/drain"
 FREE_CARD = "gpu-a-1-0000-14-00-0"
@@ -196,7 +197,7 @@ async def test_the_past_is_shown_as_it_was(env: PageEnv, page: Page):
     env.kubectl("annotate", "gpudevice", FREE_CARD, f"{DRAIN}=for the history", "--overwrite")
     await envs.until_page(page, drained, "the drain")
 
-    await envs.goto(page, f"{env.server.origin}/history")
+    await page_process.goto(page, f"{env.server.origin}/history")
     await envs.live(page)
     await page.get_by_role("slider", name="Time").press("Home")
     await envs.until_page(page, "window.croupier.model().status === 'history'", "the past")

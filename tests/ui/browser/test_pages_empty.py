@@ -7,11 +7,12 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Page
 
+from bench import page_process
 from tests.ui.browser import axe, world
 from tests.ui.browser import env as envs
 from tests.ui.browser.env import PageEnv
 
-SECONDS = 40
+SECONDS = 20
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -72,7 +73,7 @@ async def test_a_missing_object_is_named(env: PageEnv, page: Page, path: str):
 
 
 async def test_an_unknown_address_says_so(env: PageEnv, page: Page):
-    await envs.goto(page, f"{env.server.origin}/no-such-page")
+    await page_process.goto(page, f"{env.server.origin}/no-such-page")
 
     await page.get_by_role("heading", name="No such page").wait_for()
     await env.watch.check()
@@ -82,7 +83,7 @@ async def test_a_browser_without_a_session_is_told_what_to_do(env: PageEnv, page
     context = await env.browser.new_context(locale="en-GB")
     stranger = await context.new_page()
 
-    await envs.goto(stranger, f"{env.server.origin}/pools")
+    await page_process.goto(stranger, f"{env.server.origin}/pools")
 
     await stranger.get_by_text("open the link that `croupier ui` has printed").wait_for()
     assert await stranger.get_by_role("textbox").count() == 0, "a token would not help"

@@ -7,13 +7,14 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page
 
+from bench import page_process
 from tests.ui.browser import axe
 from tests.ui.browser import env as envs
 from tests.ui.browser.env import PageWatch
 from tests.ui.hostile_env import HostileLab, ServedPage
 from tests.ui.hostile_world import NODE, SECRET, SHARED, TENANT
 
-SECONDS = 30
+SECONDS = 20
 PATHS = (
     "/",
     "/cards",
@@ -45,7 +46,7 @@ async def new_window(browser: Browser) -> AsyncIterator[tuple[Page, PageWatch]]:
 
 
 async def sign_in(page: Page, address: str, token: str) -> None:
-    await envs.goto(page, address)
+    await page_process.goto(page, address)
     await page.get_by_role("textbox", name="Token").fill(token)
     await page.get_by_role("button", name="Sign in").click()
     await envs.live(page)
@@ -72,7 +73,7 @@ async def test_the_tenant_signs_in_with_a_token(
     hostile: HostileLab, token_page: ServedPage, fresh: tuple[Page, PageWatch]
 ):
     page, watch = fresh
-    await envs.goto(page, f"{token_page.origin}/cards?by=model")
+    await page_process.goto(page, f"{token_page.origin}/cards?by=model")
     field = page.get_by_role("textbox", name="Token")
     await field.fill("not.a.token")
     await page.get_by_role("button", name="Sign in").click()
@@ -96,7 +97,7 @@ async def test_no_page_names_what_belongs_to_others(
     token_page: ServedPage, window: tuple[Page, PageWatch], path: str
 ):
     page, watch = window
-    await envs.goto(page, f"{token_page.origin}{path}")
+    await page_process.goto(page, f"{token_page.origin}{path}")
     await envs.live(page)
     await page.locator("main h1").first.wait_for()
     await envs.settled(page)
@@ -109,7 +110,7 @@ async def test_no_page_names_what_belongs_to_others(
 
 async def test_amounts_of_others_stay(token_page: ServedPage, window: tuple[Page, PageWatch]):
     page, watch = window
-    await envs.goto(page, f"{token_page.origin}/cards/{SHARED}")
+    await page_process.goto(page, f"{token_page.origin}/cards/{SHARED}")
     await envs.live(page)
 
     await page.get_by_text(f"{TENANT}/mine").first.wait_for()
@@ -121,7 +122,7 @@ async def test_amounts_of_others_stay(token_page: ServedPage, window: tuple[Page
 
 async def test_what_belongs_to_others_does_not_exist(token_page: ServedPage, window: tuple[Page, PageWatch]):
     page, watch = window
-    await envs.goto(page, f"{token_page.origin}/pods/{SECRET}/{SECRET}-job")
+    await page_process.goto(page, f"{token_page.origin}/pods/{SECRET}/{SECRET}-job")
 
     await page.get_by_text("that you may see").first.wait_for()
     await watch.check()
@@ -129,7 +130,7 @@ async def test_what_belongs_to_others_does_not_exist(token_page: ServedPage, win
 
 async def test_actions_are_off(token_page: ServedPage, window: tuple[Page, PageWatch]):
     page, watch = window
-    await envs.goto(page, f"{token_page.origin}/me")
+    await page_process.goto(page, f"{token_page.origin}/me")
     await envs.live(page)
 
     sees = await page.locator("main").inner_text()
