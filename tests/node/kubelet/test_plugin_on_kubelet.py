@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
@@ -21,6 +22,8 @@ from croupier_lab.lab import Lab
 from tests.controllers.ledger_env import watched
 from tests.node.plugin_env import TIMEOUT, PluginEnv, cards, pod, unhealthy
 from tests.polling import until, until_async
+
+SECONDS = 30
 
 GPU = "nvidia.com/gpu"
 PERCENT = "gpu.mps.io/percent"
@@ -203,8 +206,20 @@ async def test_when_an_old_process_stops_the_new_one_registers_again(env):
             await env.serves(new, offer, {resource: 8})
         await _until_registered(env, resource, 8)
         assert new.status.serves == {resource}
-        await env.opens(pod("served", {resource: 1}))
-        await env.runs("served")
+        await _until_a_pod_runs(env, resource)
+
+
+async def _until_a_pod_runs(env: PluginEnv, resource: str) -> None:
+    """Replaces pods that failed: the kubelet refuses them until it has noticed the end of the old plugin."""
+    names = (f"served-{number}" for number in itertools.count())
+
+    async def runs() -> bool:
+        name = next(names)
+        await env.opens(pod(name, {resource: 1}))
+        await until(lambda: env.phase(name) in ("Running", "Failed"), f"{name} to run or fail", TIMEOUT)
+        return env.phase(name) == "Running"
+
+    await until_async(runs, f"a pod with {resource} to run", TIMEOUT)
 
 
 async def _until_registered(env: PluginEnv, resource: str, many: int) -> None:
