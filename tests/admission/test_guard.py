@@ -29,6 +29,8 @@ from tests.admission import cluster_env as envs
 from tests.admission.cluster_env import CreateResult
 from tests.polling import until_async
 
+SECONDS = 20
+
 SYSTEM = "kube-system"
 KINDS: Final = "validatingadmissionpolicy,mutatingadmissionpolicy"
 BINDINGS: Final = "validatingadmissionpolicybinding,mutatingadmissionpolicybinding"

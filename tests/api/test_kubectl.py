@@ -9,6 +9,8 @@ from croupier.api import crds as definitions
 from tests.api import scenario_tables
 from tests.api.scenario_tables import EXAMPLES, KIND, ROOT
 
+SECONDS = 20
+
 PRINTED = """\
 apiVersion: mps.nvidia.com/v1
 kind: Reservation

@@ -15,6 +15,8 @@ from tests.cli import env
 from tests.cli.command import CROUPIER
 from tests.cli.env import at_a_terminal, croupier, node
 
+SECONDS = 20
+
 SINCE = "2030-01-31T12:00:00Z"
 CARD = "node-1-0000-65-00-0"
 

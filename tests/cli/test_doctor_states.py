@@ -28,7 +28,7 @@ from croupier_lab.pytest_plugin import PrivateLab
 from tests.cli import env, verbs
 from tests.install import rendering
 
-SECONDS = 60
+SECONDS = 20
 HERE = Selection(DEFAULT_NAMESPACE, labels=PART_OF_SELECTOR)
 CHECKS = ("versions", "crds", "processes", "rbac", "scheduler", "agents", "ledger")
 """Without the webhook, which does not run here."""

@@ -16,6 +16,8 @@ from croupier.core.model import namespaces
 from croupier.core.placement.card_selection import Strategy
 from tests.cli.command import CROUPIER
 
+SECONDS = 30
+
 
 def croupier(*args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(

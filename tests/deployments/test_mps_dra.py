@@ -22,6 +22,8 @@ from tests.controllers import reservation_env as reservation_envs
 from tests.deployments.manifests import documents
 from tests.polling import until_async
 
+SECONDS = 30
+
 FOLDER = Path(__file__).resolve().parents[2] / "deployments/mps-dra"
 ALLOCATION = "gpu.mps.io/allocation"
 

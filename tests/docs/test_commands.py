@@ -21,7 +21,7 @@ from tests.docs import blocks
 from tests.docs.blocks import ROOT, Block
 from tests.docs.shell import Shell
 
-SECONDS = 180
+SECONDS = 100
 
 GUIDE = ROOT / "docs/guide.md"
 

@@ -17,6 +17,8 @@ from croupier_lab.lab import Lab
 from tests.extender import env as tables
 from tests.extender.env import ExtenderEnv
 
+SECONDS = 30
+
 
 async def test_a_pod_gets_its_node_and_its_cards_in_one_write(table: ExtenderEnv):
     node = await table.node("node-1")

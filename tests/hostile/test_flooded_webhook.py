@@ -16,7 +16,7 @@ import pytest
 from tests.admission.webhook_env import WebhookEnv
 from tests.hostile import flooder
 
-SECONDS = 90
+SECONDS = 20
 
 
 @contextlib.asynccontextmanager

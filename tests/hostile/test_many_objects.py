@@ -22,7 +22,7 @@ from croupier_lab import shared_cluster
 from tests.controllers.limits_env import NODE, LimitsEnv
 from tests.polling import until, until_async
 
-SECONDS = 60
+SECONDS = 30
 WORKERS = PodAllocationOptions().options.workers
 SETTLE = 400.0
 """Seconds until ten thousand objects have a status; the machine may be slow."""

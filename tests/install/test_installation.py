@@ -27,7 +27,7 @@ from tests.install.real_node_env import NEW, OLD, README, TIMEOUT, RealNodeEnv
 from tests.install.rendering import IN_MEMORY, ROOT, objects, of_kind
 from tests.polling import until_blocking
 
-SECONDS = 260
+SECONDS = 380
 
 EXAMPLES = ROOT / "examples"
 GUIDE = ROOT / "docs/guide.md"

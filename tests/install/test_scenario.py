@@ -26,7 +26,7 @@ from tests.install.dashboard import PANELS
 from tests.install.rbac import AuditedRequest, Permission
 from tools import chart
 
-SECONDS = 110
+SECONDS = 90
 ROOT = Path(__file__).resolve().parents[2]
 UPSTREAM = "kube-scheduler"
 SETTINGS = ("croupier-settings", "croupier-settings-events")

@@ -10,7 +10,7 @@ import psutil
 from croupier_lab.lab import Lab
 from tests.cli.command import CROUPIER
 
-SECONDS = 40
+SECONDS = 70
 
 
 def test_the_demo_shows_every_step_and_stops_its_cluster(lab: Lab, tmp_path):

@@ -16,7 +16,7 @@ from croupier_lab.record import LabRecord
 from tests.cli import command
 from tests.cli.command import CROUPIER, CommandResult
 
-SECONDS = 40
+SECONDS = 90
 
 
 class LabShell:

@@ -19,7 +19,7 @@ from croupier_lab.probe import Endpoint
 from croupier_lab.progress import LogProgress, NoProgress
 from croupier_lab.record import LabState
 
-SECONDS = 100
+SECONDS = 60
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 from croupier_lab import process, realnode, record
 from croupier_lab.record import LabRecord
 
-SECONDS = 170
+SECONDS = 100
 
 SETTINGS = """
 [pytest]

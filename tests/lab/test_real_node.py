@@ -19,6 +19,8 @@ from croupier_lab.errors import LabError
 from croupier_lab.lab import Lab
 from tests.polling import until_blocking
 
+SECONDS = 40
+
 
 def pod(node: str, *command: str, name: str = "p", tag: str = image.BUSYBOX, **container: Any) -> str:
     shown = {"name": "c", "image": tag, "imagePullPolicy": "Never", **container}

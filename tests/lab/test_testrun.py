@@ -15,6 +15,8 @@ from croupier_lab.process import Program, alive, start
 from croupier_lab.progress import LogProgress
 from croupier_lab.testrun import TestRun
 
+SECONDS = 20
+
 PLAN = LabPlan(parts=API_COMPONENTS)
 KINDS = "namespaces,nodes,configmaps,serviceaccounts,clusterroles,crds,gpupools,reservations"
 POOL = (

@@ -14,6 +14,8 @@ from croupier_lab.lab import Lab
 from tests.node.kubelet_env import ROOT, KubeletEnv, container, managed
 from tests.polling import until_blocking
 
+SECONDS = 20
+
 
 @pytest.fixture(scope="module")
 def kubelet(lab: Lab, crds: Any, real_node: str, tmp_path_factory: Any) -> Iterator[KubeletEnv]:

@@ -23,7 +23,7 @@ from tests.proof.injection import WriteInjection
 from tests.proof.manager_env import LedgerManagerEnv
 from tests.proof.processes import Start, child_processes
 
-SECONDS = 140
+SECONDS = 60
 
 FLOWS = (
     *("reserve", "bind", "release", "expire", "promote", "free", "takeover", "finalize"),

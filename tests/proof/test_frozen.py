@@ -30,8 +30,6 @@ from tests.proof.flow_process import POD
 from tests.proof.manager_env import LedgerManagerEnv, Scope
 from tests.proof.processes import ChildProcess, Start, child_processes
 
-SECONDS = 40
-
 HOLD, BINDING, PROMOTION = 1, 2, 3
 FENCE, RELEASE = 1, 2
 """The numbers of the writes of a bind and of an expiry."""

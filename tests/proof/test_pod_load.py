@@ -13,8 +13,6 @@ from tests.proof.flow_env import FlowEnv
 from tests.proof.processes import child_processes
 from tests.proof.test_storm import PATIENCE, contents
 
-SECONDS = 40
-
 
 async def test_pods_bound_by_many_schedulers(private_lab, size, tell, tmp_path):
     lab = await private_lab(crds=True)

@@ -21,7 +21,7 @@ from tests.proof.flow_env import FlowEnv
 from tests.proof.manager_env import LedgerManagerEnv
 from tests.proof.processes import ChildProcess, child_processes
 
-SECONDS = 60
+SECONDS = 20
 
 HOUR = 3600.0
 

@@ -19,7 +19,7 @@ from tests.proof.history import History
 from tests.proof.invariants import LedgerRevision
 from tests.proof.processes import ChildProcess, child_processes
 
-SECONDS = 140
+SECONDS = 40
 
 PATIENCE = 1800.0
 

@@ -15,7 +15,7 @@ from tests.proof import env, history
 from tests.proof.processes import ChildProcess
 from tests.proof.test_storm import contents, every_yes_is_in, fair, nothing, storm, summary
 
-SECONDS = 120
+SECONDS = 70
 
 NODES = [f"node-{number}" for number in range(4)]
 CARDS = 4

@@ -22,7 +22,7 @@ from tests.proof.manager_env import LedgerManagerEnv
 from tests.proof.processes import ChildProcess, Start, child_processes
 from tests.proof.test_replicas import bound, opened
 
-SECONDS = 90
+SECONDS = 50
 
 
 def card_seconds(revisions: Iterable[Raw]) -> dict[str, Fraction]:

@@ -18,6 +18,8 @@ from tests.proof.facts import HolderAdded
 from tests.proof.history import History
 from tests.proof.manager_env import LedgerManagerEnv
 
+SECONDS = 20
+
 CARDS = 2
 REFUSED = "refused"
 REFUSED_PODS = 20

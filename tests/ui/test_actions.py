@@ -21,7 +21,7 @@ from tests.ui.hostile_env import HostileLab, PageAnswer, ServedPage
 from tests.ui.hostile_world import TENANT
 from tests.ui.untainted import untaint_nodes
 
-SECONDS = 40
+SECONDS = 30
 
 NODE, OTHER_NODE = "gpu-actions", "gpu-elsewhere"
 FREE, HELD, DRAINED, OWN, TO_DRAIN, TO_ASSIGN, STALE = (card_objects.name(NODE, index) for index in range(7))

@@ -26,8 +26,6 @@ from tests.polling import until_async
 from tests.ui.hostile_env import HostileLab
 from tests.ui.hostile_world import SECRET, TENANT
 
-SECONDS = 10
-
 RBAC = "rbac.authorization.k8s.io"
 
 

@@ -15,8 +15,6 @@ from croupier.api import kinds
 from tests.ui.hostile_env import HostileLab, PageAnswer, ServedPage
 from tests.ui.hostile_world import CARDS, FREE, HIDDEN_CARD, HOLDING, NODE, SECRET, SHARED, TENANT
 
-SECONDS = 25
-
 VIEWERS = ("tenant", "cards")
 FREE_SHARE, HOLDERS = 7, 8
 WHAT_IF = {

@@ -20,7 +20,7 @@ from tests.cli import command
 from tests.polling import until
 from tests.wiring import first_lines
 
-SECONDS = 140
+SECONDS = 110
 
 MANIFESTS = Path(__file__).resolve().parents[2] / "deployments/mps-dra"
 LOG_OPTIONS = LogProgress(lambda _: None)

@@ -14,6 +14,8 @@ from tests.controllers import ledger_env as worlds
 from tests.controllers.ledger_env import NODE, LedgerEnv, card
 from tests.polling import until, until_async
 
+SECONDS = 30
+
 FREE = {card(0): (True, 0), card(1): (True, 0)}
 HALF = {card(0): (True, 50), card(1): (True, 0)}
 

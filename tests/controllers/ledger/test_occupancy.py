@@ -14,6 +14,8 @@ from tests.controllers.conftest import in_the_api_server
 from tests.controllers.ledger_env import NODE, LedgerEnv, card
 from tests.polling import until, until_async
 
+SECONDS = 30
+
 DRAIN = "gpu.deckhouse.io/drain"
 ASSIGNMENT = "gpu.deckhouse.io/assignment"
 ALL = ("capacity", "holders", "occupancy")

@@ -19,6 +19,8 @@ from tests.controllers import reservation_env as offices
 from tests.controllers.reservation_env import ReservationEnv
 from tests.polling import until_async
 
+SECONDS = 50
+
 PRINTED = """\
 apiVersion: mps.nvidia.com/v1
 kind: Reservation

@@ -21,6 +21,8 @@ from tests.controllers import reservation_env as offices
 from tests.controllers.reservation_env import ReservationEnv
 from tests.polling import until_async
 
+SECONDS = 20
+
 SHARES, WHOLE = f"requests.{PERCENT}", f"requests.{GPU}"
 
 

@@ -15,6 +15,8 @@ from tests.kube.faulty_connection import proxied
 from tests.kube.watched_store import QUICK_RETRIES, WatchedStore, watched_store
 from tests.polling import until
 
+SECONDS = 40
+
 MINE = Selection("default", labels="mine")
 
 

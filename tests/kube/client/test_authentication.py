@@ -25,6 +25,8 @@ from croupier.kube.client.resource import Raw, Resource
 from croupier.kube.client.retry import RetryOptions
 from tests.polling import until_async
 
+SECONDS = 20
+
 ACCOUNTS: Resource[Raw] = Resource("", "v1", "serviceaccounts", "ServiceAccount", True, dict)
 REVIEWS: Resource[Raw] = Resource(
     "authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", False, dict

@@ -21,6 +21,8 @@ from tests.kube.builders import CONFIG_MAPS, ConfigMap
 from tests.kube.replicas import Replica
 from tests.polling import until, until_async
 
+SECONDS = 20
+
 Start = Callable[[str], Replica]
 
 

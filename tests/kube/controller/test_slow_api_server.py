@@ -23,6 +23,8 @@ from croupier.kube.controller.lease import LEASES, LeaseTimings
 from tests.kube.builders import CONFIG_MAPS, config_map
 from tests.polling import until
 
+SECONDS = 60
+
 NAMESPACE = "slow"
 ACCOUNT = f"system:serviceaccount:{NAMESPACE}:manager"
 """An account under API Priority and Fairness; the administrator of the lab is exempt from it."""

@@ -21,6 +21,8 @@ from tests.node.mps.mps_env import CardModes
 from tests.node.simulated_env import OffsetClock
 from tests.polling import until, until_async
 
+SECONDS = 20
+
 GPU = "nvidia.com/gpu"
 PERCENT = "gpu.mps.io/percent"
 SMALL = "nvidia.com/mig-1g.10gb"

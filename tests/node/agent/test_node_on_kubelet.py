@@ -30,6 +30,8 @@ from tests.node.nvml_env import NvmlEnv
 from tests.node.plugin_env import TIMEOUT, PluginEnv, pod
 from tests.polling import until, until_async
 
+SECONDS = 40
+
 GPU = "nvidia.com/gpu"
 PERCENT = "gpu.mps.io/percent"
 SMALL = "nvidia.com/mig-1g.10gb"

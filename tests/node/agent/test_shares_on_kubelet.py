@@ -24,6 +24,8 @@ from tests.node.nvml_env import NvmlEnv
 from tests.node.plugin_env import TIMEOUT, pod
 from tests.polling import until_async
 
+SECONDS = 60
+
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 or nvml_env.compiler() is None,
     reason="needs root, for the /dev/shm of a daemon, and a C compiler, for the stand-in of a CUDA program",

@@ -30,6 +30,8 @@ from tests.controllers.ledger_env import running, watched
 from tests.node.market_env import QUICK, ManualMarketClock, MarketEnv, market_env
 from tests.polling import until
 
+SECONDS = 30
+
 STATUS = (*CROUPIER, "market", "status", "--lease-namespace")
 
 

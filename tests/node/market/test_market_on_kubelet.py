@@ -39,6 +39,8 @@ from tests.controllers.ledger_env import running, watched
 from tests.node.market_env import QUICK
 from tests.polling import until, until_async
 
+SECONDS = 30
+
 BUSY = "while :; do :; done"
 IDLE = "sleep 3600"
 WITHIN = 60.0

@@ -20,6 +20,8 @@ from tests.node.mps import mps_env as setting
 from tests.node.mps.mps_env import EXCLUSIVE, PROGRAM, UUID, Killed, MpsEnv, said
 from tests.polling import until
 
+SECONDS = 50
+
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0, reason="not root: a daemon needs its own /dev/shm, which only root can mount"
 )

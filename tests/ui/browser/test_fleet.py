@@ -22,7 +22,7 @@ from tests.ui.browser import env as envs
 from tests.ui.browser.env import PageEnv
 from tests.ui.untainted import untaint_nodes
 
-SECONDS = 40
+SECONDS = 20
 RECOVERY = 60.0
 """Seconds that the page has to be equal again on a busy machine; goal U12 is measured by the benchmark."""
 

@@ -24,7 +24,7 @@ from tests.ui.browser import axe
 from tests.ui.browser import env as envs
 from tests.ui.browser.env import WIDE, PageEnv
 
-SECONDS = 120
+SECONDS = 40
 READY = 120.0
 """Seconds for agents and controllers on a busy machine."""
 POOL = "shared"

@@ -17,7 +17,7 @@ from tests.ui.browser import axe, world
 from tests.ui.browser import env as envs
 from tests.ui.browser.env import NARROW, WIDE, PageEnv
 
-SECONDS = 35
+SECONDS = 40
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

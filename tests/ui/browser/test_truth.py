@@ -16,7 +16,7 @@ from tests.ui.browser import env as envs
 from tests.ui.browser.churn import Churn
 from tests.ui.browser.env import PageEnv
 
-SECONDS = 60
+SECONDS = 20
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
