@@ -11,12 +11,12 @@ import tempfile
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from croupier_lab import api_proxy, lifecycle, lock, process, provisioning, record, shared_cluster, user_dirs
 from croupier_lab.binaries import BinarySources
 from croupier_lab.cluster import Cluster
-from croupier_lab.controlplane import API_COMPONENTS, CONTROLLER_MANAGER
+from croupier_lab.controlplane import API_COMPONENTS
 from croupier_lab.lab import Lab
 from croupier_lab.lifecycle import LabPlan
 from croupier_lab.pristine import Pristine
@@ -24,10 +24,6 @@ from croupier_lab.progress import ProgressReporter
 from croupier_lab.shared_cluster import Manifest
 
 T = TypeVar("T")
-
-SHARED: Final = LabPlan(name="shared", extra={CONTROLLER_MANAGER: ("--controllers=*,-namespace-controller",)})
-"""Emptying a namespace takes sixty requests. Those of tests stay Terminating: nothing can be created in them,
-their pods and custom resources are deleted after the test, and the rest ends with the lab."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +53,7 @@ class TestRun:
 
     def shared(self) -> Lab:
         if self._shared is None:
-            self._shared = run(self._raise(SHARED))
+            self._shared = run(self._raise(LabPlan(name="shared")))
         return self._shared
 
     @property
