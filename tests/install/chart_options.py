@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import ssl
 import urllib.request
 from base64 import b64decode
@@ -21,6 +22,8 @@ from tests.install.chart_env import EXTENDER, NAMESPACE, SECOND_SCHEDULER, WEBHO
 from tests.install.scenario_env import ScenarioEnv
 
 LIMITS = "croupier-cpu-limits"
+STARTS = re.compile(r"controller [\w-]+ starts")
+STOPS = re.compile(r"controller [\w-]+ has stopped")
 
 
 async def create_module_config(env: ScenarioEnv) -> None:
@@ -51,6 +54,16 @@ async def all_log(env: ScenarioEnv, word: str, times: int = 1) -> None:
         return all(env.chart.log(name).count(word) >= times for name in tuple(env.chart.health))
 
     await env.until(logged, f"every process to log {word!r}")
+
+
+async def all_controllers_have_stopped(env: ScenarioEnv) -> None:
+    """They finish the keys that were ready when they were told to stop."""
+
+    async def stopped() -> bool:
+        logs = [env.chart.log(name) for name in tuple(env.chart.health)]
+        return all(len(STARTS.findall(log)) == len(STOPS.findall(log)) for log in logs)
+
+    await env.until(stopped, "all controllers to stop")
 
 
 async def kill_limits_leader(env: ScenarioEnv) -> None:
@@ -147,6 +160,7 @@ async def disable_and_enable(env: ScenarioEnv) -> None:
     chart = env.chart
     await update_module_config(env, enabled=False)
     await all_log(env, "Croupier was disabled")
+    await all_controllers_have_stopped(env)
     await env.reserves("delayed", 1)
     chart.results["off"] = {
         "ready": {name: await readiness(env, name) for name in tuple(chart.health)},

@@ -138,7 +138,10 @@ class Controller(Generic[K]):
         try:
             if await self._synced(stop):
                 log.info(f"controller {self.name} starts", controller=self.name, workers=self.options.workers)
-                await self._work(shift, stop)
+                try:
+                    await self._work(shift, stop)
+                finally:
+                    log.info(f"controller {self.name} has stopped", controller=self.name)
         finally:
             self._run = None
             for unsubscribe in subscriptions:
