@@ -208,8 +208,10 @@ async def test_a_watch_shows_changes_after_a_list(api, namespace):
 
 
 async def test_a_watch_ends_after_its_timeout_with_a_bookmark(api, namespace):
-    mine = Selection(namespace=namespace)
+    """It tells how far other objects have changed; if none has, the API server sends no bookmark."""
+    mine = Selection(namespace=namespace, fields="metadata.name=mine")
     start = (await api.list(CONFIG_MAPS, mine)).resource_version
+    await api.create(CONFIG_MAPS, config_map("other"), namespace=namespace)
 
     async def bookmarks() -> list[Bookmark]:
         """The API server sends one two seconds before the end, unless it is late."""
