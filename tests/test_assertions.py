@@ -33,12 +33,16 @@ class TestSource:
     tree: ast.Module
 
     @cached_property
+    def nodes(self) -> list[ast.AST]:
+        return list(ast.walk(self.tree))
+
+    @cached_property
     def functions(self) -> list[AnyFunction]:
-        return [node for node in ast.walk(self.tree) if isinstance(node, AnyFunction)]
+        return [node for node in self.nodes if isinstance(node, AnyFunction)]
 
     @cached_property
     def methods(self) -> set[AnyFunction]:
-        classes = (node for node in ast.walk(self.tree) if isinstance(node, ast.ClassDef))
+        classes = (node for node in self.nodes if isinstance(node, ast.ClassDef))
         return {node for body in classes for node in body.body if isinstance(node, AnyFunction)}
 
     @cached_property
@@ -46,7 +50,7 @@ class TestSource:
         """Local names and what they stand for, such as until: tests.polling.until."""
         return {
             alias.asname or alias.name: f"{node.module}.{alias.name}"
-            for node in ast.walk(self.tree)
+            for node in self.nodes
             if isinstance(node, ast.ImportFrom)
             for alias in node.names
         }
