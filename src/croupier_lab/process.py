@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import os
 import subprocess
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,7 @@ import psutil
 
 STOP_GRACE = 10.0
 POLL = 0.02
+FREEZE_POLL = 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +67,11 @@ def kill(process: LabProcess) -> None:
 
 
 def freeze(process: LabProcess) -> None:
+    """Send SIGSTOP, and wait until the last thread has stopped: until then the process still answers."""
     if found := _find(process):
         found.suspend()
+        while alive(process) and not _has_stopped(found):
+            time.sleep(FREEZE_POLL)
 
 
 def thaw(process: LabProcess) -> None:
@@ -94,6 +99,13 @@ async def gone(process: LabProcess, within: float) -> bool:
             return False
         await asyncio.sleep(POLL)
     return True
+
+
+def _has_stopped(found: psutil.Process) -> bool:
+    try:
+        return all(psutil.Process(thread.id).status() == psutil.STATUS_STOPPED for thread in found.threads())
+    except psutil.NoSuchProcess:
+        return False  # a thread has just ended
 
 
 def _find(process: LabProcess) -> psutil.Process | None:
