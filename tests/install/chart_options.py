@@ -22,6 +22,7 @@ from tests.install.chart_env import EXTENDER, NAMESPACE, SECOND_SCHEDULER, WEBHO
 from tests.install.scenario_env import ScenarioEnv
 
 LIMITS = "croupier-cpu-limits"
+LEDGER = "croupier-ledger"
 STARTS = re.compile(r"controller [\w-]+ starts")
 STOPS = re.compile(r"controller [\w-]+ has stopped")
 
@@ -56,14 +57,14 @@ async def all_log(env: ScenarioEnv, word: str, times: int = 1) -> None:
     await env.until(logged, f"every process to log {word!r}")
 
 
-async def all_controllers_have_stopped(env: ScenarioEnv) -> None:
-    """They finish the keys that were ready when they were told to stop."""
+async def ledger_has_stopped(env: ScenarioEnv) -> None:
+    """Its controllers finish the keys that were ready when they were told to stop."""
 
     async def stopped() -> bool:
-        logs = [env.chart.log(name) for name in tuple(env.chart.health)]
+        logs = [env.chart.log(named(LEDGER, replica)) for replica in (1, 2)]
         return all(len(STARTS.findall(log)) == len(STOPS.findall(log)) for log in logs)
 
-    await env.until(stopped, "all controllers to stop")
+    await env.until(stopped, "the controllers of the ledger to stop")
 
 
 async def kill_limits_leader(env: ScenarioEnv) -> None:
@@ -160,7 +161,7 @@ async def disable_and_enable(env: ScenarioEnv) -> None:
     chart = env.chart
     await update_module_config(env, enabled=False)
     await all_log(env, "Croupier was disabled")
-    await all_controllers_have_stopped(env)
+    await ledger_has_stopped(env)
     await env.reserves("delayed", 1)
     chart.results["off"] = {
         "ready": {name: await readiness(env, name) for name in tuple(chart.health)},
