@@ -43,11 +43,17 @@ def running(lab: Lab) -> list[str]:
     return [part.name for part in lab.record.processes if process.alive(part)]
 
 
-async def test_down_leaves_no_process_frees_the_ports_and_keeps_the_logs(plan):
+async def test_up_is_idempotent_and_down_leaves_only_the_logs(plan):
     lab, new = await lifecycle.up(plan, NoProgress())
     assert new
     assert running(lab) == [ETCD, API_SERVER]
     assert not ports.is_free(lab.record.ports[API_SERVER])
+
+    (again, new), (third, newer) = await asyncio.gather(
+        lifecycle.up(plan, NoProgress()), lifecycle.up(plan, NoProgress())
+    )
+    assert (new, newer) == (False, False)
+    assert again.record == third.record == lab.record
 
     assert await lifecycle.down(plan.place, NoProgress())
 
@@ -56,16 +62,6 @@ async def test_down_leaves_no_process_frees_the_ports_and_keeps_the_logs(plan):
     assert [path.name for path in lab.folder.iterdir()] == ["logs"]
     assert (lab.logs / "kube-apiserver.log").stat().st_size > 0
     assert not await lifecycle.down(plan.place, NoProgress())
-
-
-async def test_up_is_idempotent_and_safe_to_run_concurrently(plan):
-    async with raised(plan) as lab:
-        (again, new), (third, newer) = await asyncio.gather(
-            lifecycle.up(plan, NoProgress()), lifecycle.up(plan, NoProgress())
-        )
-
-        assert (new, newer) == (False, False)
-        assert again.record == third.record == lab.record
 
 
 async def test_two_labs_are_independent(plan):
@@ -170,19 +166,19 @@ async def test_components_can_be_killed_frozen_and_restarted_with_their_data(pla
             lab.kill("kubelet")
 
 
-async def test_compaction_removes_old_revisions(plan):
-    async with raised(plan) as lab:
-        namespaces = json.loads(lab.kubectl("get", "--raw", "/api/v1/namespaces").stdout)
-        before = namespaces["metadata"]["resourceVersion"]
-        lab.kubectl("create", "namespace", "later")
-        lab.etcd_compact()
+async def test_compaction_removes_old_revisions(private_lab):
+    lab = await private_lab()
+    namespaces = json.loads(lab.kubectl("get", "--raw", "/api/v1/namespaces").stdout)
+    before = namespaces["metadata"]["resourceVersion"]
+    lab.kubectl("create", "namespace", "later")
+    lab.etcd_compact()
 
-        # The API server has no watch cache for Events.
-        old = f"/api/v1/events?resourceVersion={before}&resourceVersionMatch=Exact"
-        answer = lab.kubectl("get", "--raw", old, check=False)
+    # The API server has no watch cache for Events.
+    old = f"/api/v1/events?resourceVersion={before}&resourceVersionMatch=Exact"
+    answer = lab.kubectl("get", "--raw", old, check=False)
 
-        assert answer.returncode != 0
-        assert "Expired" in answer.stderr
+    assert answer.returncode != 0
+    assert "Expired" in answer.stderr
 
 
 def test_anonymous_and_foreign_clients_are_rejected(lab):

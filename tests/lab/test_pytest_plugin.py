@@ -166,19 +166,13 @@ def _command(program: psutil.Process) -> str:
         return ""
 
 
-def test_one_lab_serves_the_run_and_is_stopped_afterwards(run):
-    code, output = ended(run(USES_EVERYTHING))
+def test_one_lab_serves_the_run_is_restored_after_a_test_and_stopped_afterwards(run):
+    code, output = ended(run(USES_EVERYTHING + CLUSTER_SCOPED))
 
     assert code == 0, output
-    assert "3 passed" in output
+    assert "5 passed" in output
     assert run.left_over() == []
     assert run.kept() == []
-
-
-def test_nodes_are_removed_after_a_test(run):
-    code, output = ended(run(CLUSTER_SCOPED))
-
-    assert code == 0, output
 
 
 @pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["without workers", "with a worker"])

@@ -39,11 +39,8 @@ def pod(node: str, *command: str, name: str = "p", tag: str = image.BUSYBOX, **c
 def run(lab: Lab, namespace: str, manifest: str, *, phase: str = "Running") -> None:
     lab.kubectl("apply", "-n", namespace, "-f", "-", stdin=manifest)
     name = json.loads(manifest)["metadata"]["name"]
-    path = "jsonpath={.status.phase}"
-    until_blocking(
-        lambda: lab.kubectl("get", "pod", name, "-n", namespace, "-o", path).stdout == phase,
-        f"pod {name} {phase}",
-    )
+    reached = f"--for=jsonpath={{.status.phase}}={phase}"
+    lab.kubectl("wait", "-n", namespace, f"pod/{name}", reached, "--timeout=60s")
 
 
 def test_the_node_is_ready_under_its_own_name(lab, real_node):

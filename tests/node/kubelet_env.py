@@ -10,13 +10,15 @@ from typing import Any
 
 import yaml
 
-from croupier_lab import cgroup, image, shared_cluster
+from croupier_lab import api_proxy, cgroup, image, shared_cluster
 from croupier_lab.lab import Lab
+from croupier_lab.shared_cluster import PODS, ServedKind
 from tests.cli.command import CROUPIER
 from tests.polling import until_blocking
 
 ROOT = Path(__file__).resolve().parents[2]
 MANIFESTS = ("rbac", "own-namespace")
+KINDS = {"pod": PODS, "podallocation": ServedKind("allocation.mbcas.io", "v1alpha1", "podallocations")}
 NAMESPACE = "d8-gpu-operator"
 ACCOUNT = "croupier-cpu-limits"
 
@@ -38,8 +40,9 @@ class KubeletEnv:
         return self.lab.kubectl(*arguments, "-n", self.namespace, stdin=stdin).stdout
 
     def get(self, what: str, name: str) -> dict[str, Any]:
-        output = self.lab.kubectl("get", what, name, "-n", self.namespace, "-o", "json", check=False).stdout
-        return dict(json.loads(output or "{}"))
+        """The object; empty if there is none. Through a proxy: a test asks until it changes."""
+        listed = api_proxy.connect(self.lab.cluster).items(KINDS[what].path(self.namespace))
+        return next((item for item in listed if item["metadata"]["name"] == name), {})
 
     def apply(self, body: dict[str, Any]) -> None:
         self.kubectl("apply", "-f", "-", stdin=json.dumps(body))
