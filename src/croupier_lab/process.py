@@ -18,7 +18,7 @@ import psutil
 
 STOP_GRACE = 10.0
 POLL = 0.02
-FREEZE_POLL = 0.001
+SUSPEND_POLL = 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +67,15 @@ def kill(process: LabProcess) -> None:
 
 
 def freeze(process: LabProcess) -> None:
-    """Send SIGSTOP, and wait until the last thread has stopped: until then the process still answers."""
     if found := _find(process):
-        found.suspend()
-        while alive(process) and not _has_stopped(found):
-            time.sleep(FREEZE_POLL)
+        suspend(found)
+
+
+def suspend(running: psutil.Process) -> None:
+    """Send SIGSTOP, and wait until the last thread has stopped: until then the process still answers."""
+    running.suspend()
+    while not _is_suspended(running):
+        time.sleep(SUSPEND_POLL)
 
 
 def thaw(process: LabProcess) -> None:
@@ -101,11 +105,13 @@ async def gone(process: LabProcess, within: float) -> bool:
     return True
 
 
-def _has_stopped(found: psutil.Process) -> bool:
+def _is_suspended(running: psutil.Process) -> bool:
+    """Whether it runs no longer: a killed process is no thread that will stop."""
     try:
-        return all(psutil.Process(thread.id).status() == psutil.STATUS_STOPPED for thread in found.threads())
+        states = {psutil.Process(thread.id).status() for thread in running.threads()}
     except psutil.NoSuchProcess:
-        return False  # a thread has just ended
+        return not running.is_running()  # or a thread has just ended
+    return states <= {psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD}
 
 
 def _find(process: LabProcess) -> psutil.Process | None:

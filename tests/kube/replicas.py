@@ -15,6 +15,7 @@ from typing import Any
 import aiohttp
 import psutil
 
+from croupier_lab import process
 from tests.kube import example_operator
 from tests.polling import until, until_async
 
@@ -66,11 +67,8 @@ class Replica:
     def kill(self, how: signal.Signals = signal.SIGKILL) -> None:
         os.kill(self.child.pid, how)
 
-    async def freeze(self) -> None:
-        """Stop the process with SIGSTOP, and wait until it has stopped."""
-        self.kill(signal.SIGSTOP)
-        frozen = psutil.Process(self.child.pid)
-        await until(lambda: frozen.status() == psutil.STATUS_STOPPED, f"{self.name} to freeze")
+    def freeze(self) -> None:
+        process.suspend(psutil.Process(self.child.pid))
 
     async def ended(self) -> int:
         await until(lambda: self.child.poll() is not None, f"{self.name} to end")

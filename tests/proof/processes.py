@@ -15,8 +15,8 @@ from typing import Any
 import psutil
 import structlog
 
+from croupier_lab import process
 from tests import forks
-from tests.polling import until
 
 MAX_LINE = 64 * 2**20
 """Maximum bytes of one line; a process reports all its grants in one line."""
@@ -62,11 +62,8 @@ class ChildProcess:
         self.child.join()
         os.close(self.input)
 
-    async def freeze(self) -> None:
-        """Send SIGSTOP and wait until the process is stopped."""
-        self.kill(signal.SIGSTOP)
-        frozen = psutil.Process(self.pid)
-        await until(lambda: frozen.status() == psutil.STATUS_STOPPED, f"{self.name} to be stopped")
+    def freeze(self) -> None:
+        process.suspend(psutil.Process(self.pid))
 
     def resume(self) -> None:
         self.kill(signal.SIGCONT)

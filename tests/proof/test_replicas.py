@@ -139,7 +139,7 @@ async def test_a_leader_that_was_frozen_past_its_lease(private_lab, tell, tmp_pa
         for world in places:
             await world.reservation()
 
-        await first.freeze()  # while it is working
+        first.freeze()  # while it is working
         assert await second.receive() == "leading"
         await asyncio.gather(*(ends(world, "reserved") for world in places))
         for world in places[:2]:

@@ -52,12 +52,12 @@ class Breakage:
 
     async def _hold(self, players: list[ChildProcess]) -> None:
         for player in players:
-            await player.freeze()
+            player.freeze()
         await self._recording.complete()
 
     async def _come_back(self, players: list[ChildProcess]) -> None:
         for player in players:
-            await player.freeze()
+            player.freeze()
         await self._lab.start("kube-apiserver")
         await self._lab.ready()
         await self._recording.complete()

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import psutil
 import pytest
 import pytest_asyncio
 import yaml
@@ -25,6 +26,7 @@ from croupier.cli import app
 from croupier.kube.client import api_client, config
 from croupier.kube.client.api_client import Client, PatchType
 from croupier.kube.client.errors import ApiError, NotFound
+from croupier_lab import process
 from croupier_lab.lab import Lab
 from tests.admission.webhook_env import free_ports, gpu, plain
 from tests.polling import until, until_async
@@ -147,7 +149,7 @@ async def test_two_replicas_share_a_certificate_survive_a_freeze_and_drain_reque
         assert await _certificate(one.port) == await _certificate(other.port)
         assert "croupier_webhook_certificate_expiry_timestamp_seconds 1.8" in (await one.says("/metrics"))[1]
 
-        one.process.send_signal(signal.SIGSTOP)
+        process.suspend(psutil.Process(one.process.pid))
         waiting = asyncio.create_task(env.create("frozen", gpu(), guarded))
         assert await env.create("other", plain(), guarded) == "unmarked"
         assert not waiting.done()

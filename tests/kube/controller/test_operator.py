@@ -173,7 +173,7 @@ async def test_a_frozen_leader_does_not_write_after_it_resumes(api, namespace, s
 
 
 async def freeze_and_thaw(frozen: Replica, other: Replica, history: History) -> None:
-    await frozen.freeze()
+    frozen.freeze()
     stands_still = time.monotonic()
     await until(lambda: history.writes[-1].by == other.name, f"{other.name} to take over")
     taken_over = len(history.writes) - 1
