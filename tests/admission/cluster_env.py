@@ -85,6 +85,10 @@ class WebhookClusterEnv:
     async def cut(self, wanted: Mapping[str, Mapping[str, int]]) -> None:
         """Replace the nodes and their allocatable, and wait until the webhook knows them."""
         gone = self.nodes.keys() - wanted.keys()
+        expected = {
+            name: {**dict.fromkeys(self.nodes.get(name, ()), 0), **amounts}
+            for name, amounts in wanted.items()
+        }
         for name in gone:
             await self.api.delete(kinds.NODES, name)
             del self.nodes[name]
@@ -92,7 +96,7 @@ class WebhookClusterEnv:
             written = {resource: str(amount) for resource, amount in amounts.items()}
             await self._cut_one(name, written)
             self.nodes[name] = set(written)
-        await until(lambda: self._knows(wanted, gone), "the webhook to know the nodes")
+        await until(lambda: self._knows(expected, gone), "the webhook to know the nodes")
 
     def _knows(self, wanted: Mapping[str, Mapping[str, int]], gone: set[str]) -> bool:
         offers = (
