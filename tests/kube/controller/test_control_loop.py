@@ -127,7 +127,7 @@ async def test_existing_and_new_objects_are_reconciled():
 async def test_changes_within_the_delay_are_reconciled_once():
     world = ControllerEnv()
     herd: Store[Pod] = Store(PODS)
-    world.controller.watch(herd, world, lambda _: ["herd"], within=0.05)
+    world.controller.watch(herd, world, lambda _: ["herd"], within=0.5)
     herd.put(pod("dog"))
     async with world.running():
         await world.looked(herd=1)
