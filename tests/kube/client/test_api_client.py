@@ -208,15 +208,21 @@ async def test_a_watch_shows_changes_after_a_list(api, namespace):
 
 
 async def test_a_watch_ends_after_its_timeout_with_a_bookmark(api, namespace):
-    """It tells how far other objects have changed; if none has, the API server sends no bookmark."""
+    """It tells how far others have changed. If none has since the watch is open, there is no bookmark."""
     mine = Selection(namespace=namespace, fields="metadata.name=mine")
     start = (await api.list(CONFIG_MAPS, mine)).resource_version
     await api.create(CONFIG_MAPS, config_map("other"), namespace=namespace)
+    changes = itertools.count()
 
     async def bookmarks() -> list[Bookmark]:
         """The API server sends one two seconds before the end, unless it is late."""
-        batches = [batch async for batch in api.watch(CONFIG_MAPS, mine, resource_version=start, seconds=3)]
-        return [event for batch in batches for event in batch if isinstance(event, Bookmark)]
+        found: list[Bookmark] = []
+        async for batch in api.watch(CONFIG_MAPS, mine, resource_version=start, seconds=3):
+            if not batch:  # the watch is open
+                change = {"data": {"changes": str(next(changes))}}
+                await api.patch(CONFIG_MAPS, "other", change, namespace=namespace)
+            found += [event for event in batch if isinstance(event, Bookmark)]
+        return found
 
     marks = await until_async(bookmarks, "a watch with a bookmark")
     assert all(mark.resource_version for mark in marks)
