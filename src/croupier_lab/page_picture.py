@@ -20,9 +20,6 @@ CHROMIUM: Final = "chromium"
 SIZE: Final = "1400,900"
 TIMEOUT: Final = 60.0
 STOP_TIMEOUT: Final = 5.0
-NETWORK_CHANGED: Final = "net::ERR_NETWORK_CHANGED"
-"""Chromium ends requests when an interface of the machine changes."""
-NAVIGATIONS: Final = 5
 POLL: Final = 0.1
 
 
@@ -65,10 +62,7 @@ class _Page:
         target = await self.call("Target.createTarget", url="about:blank")
         attached = await self.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)
         self._session = {"sessionId": attached["sessionId"]}
-        for _ in range(NAVIGATIONS):
-            answer = await self.call("Page.navigate", url=link)
-            if answer.get("errorText") != NETWORK_CHANGED:
-                return
+        await self.call("Page.navigate", url=link)
 
     async def until(self, expression: str) -> None:
         while True:
