@@ -15,6 +15,9 @@ COMMON, COMMON_CARDS = 2, "H100:8"
 NAMED = ("gpu-worker=SIM-70GB:4", "gpu-worker2=A100-80GB:4")
 LEDGER = "gpu-worker"
 POOL_NODE = "gpu-worker2"
+AGENT_CARDS = tuple(f"gpudevice/{POOL_NODE}-0000-1{index}-00-0" for index in range(4))
+LABEL_CARDS = tuple(f"gpudevice/{POOL_NODE}-gpu-{index}" for index in range(4))
+"""They are known from the labels of the node, until its agent reports the addresses of the cards."""
 TIMEOUT = "60s"
 HEARTBEAT = 2.0
 
@@ -97,10 +100,8 @@ def _present(lab: "Lab", nodes: "Sequence[str]") -> None:
     _kubectl(lab, "get", "nodereservations")
 
     _heading("The agents of the nodes found these cards; an administrator puts one of them into a pool")
-    _wait(
-        *(lab, "gpudevices", f"--selector=gpu.deckhouse.io/node={POOL_NODE}"),
-        until="condition=ReadyForPooling",
-    )
+    _wait(lab, *AGENT_CARDS, until="condition=ReadyForPooling")
+    lab.kubectl("wait", *LABEL_CARDS, "--for=delete", f"--timeout={TIMEOUT}")
     _croupier(lab, "cards", "--node", POOL_NODE)
     _kubectl(lab, "apply", "-f", "-", stdin=POOL)
     _croupier(lab, "assign", f"{POOL_NODE}/0", "training")
