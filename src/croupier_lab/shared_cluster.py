@@ -15,6 +15,8 @@ from croupier_lab.api_proxy import ApiProxy
 from croupier_lab.cluster import Cluster
 
 ESTABLISHED_TIMEOUT = "60s"
+DELETION_TIMEOUT = "5s"
+DELETION_ATTEMPTS = 10
 NO_GRACE = "?gracePeriodSeconds=0"
 
 Manifest = Mapping[str, Any]
@@ -116,8 +118,20 @@ def _list(items: Sequence[Manifest]) -> str:
 
 
 def uninstall(cluster: Cluster, names: Sequence[str]) -> None:
-    if names:
-        cluster.kubectl("delete", *names, "--ignore-not-found")
+    """Delete the CRDs, and change those that remain.
+
+    If a CRD is deleted just after its creation ("storage is (re)initializing"), the API server may not try to
+    finalize it again for minutes, unless it changes.
+    """
+    if not names:
+        return
+    cluster.kubectl("delete", *names, "--ignore-not-found", "--wait=false")
+    gone = ("wait", *names, "--for=delete")
+    for attempt in range(DELETION_ATTEMPTS):
+        if cluster.kubectl(*gone, f"--timeout={DELETION_TIMEOUT}", check=False).returncode == 0:
+            return
+        cluster.kubectl("annotate", *names, "--overwrite", f"croupier.lab/attempt={attempt}", check=False)
+    cluster.kubectl(*gone, f"--timeout={DELETION_TIMEOUT}")
 
 
 def cluster_scoped(definitions: Mapping[str, Manifest]) -> tuple[ServedKind, ...]:
