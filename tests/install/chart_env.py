@@ -35,6 +35,7 @@ CARDS = f"SIM-70GB:{COUNT}"
 QUIET = LogProgress(lambda _: None)
 WEBHOOK = "gpu-admission-webhook"
 EXTENDER = "croupier-extender"
+LEDGER = "croupier-ledger"
 SECOND_SCHEDULER = "second-scheduler"
 OPTIONS = (
     f"--namespace={NAMESPACE}",

@@ -18,11 +18,10 @@ from croupier.kube.client.errors import ApiError
 from croupier_lab import probe
 from croupier_lab.probe import Endpoint
 from tests.install import fake_cert_manager, rendering
-from tests.install.chart_env import EXTENDER, NAMESPACE, SECOND_SCHEDULER, WEBHOOK, named
+from tests.install.chart_env import EXTENDER, LEDGER, NAMESPACE, SECOND_SCHEDULER, WEBHOOK, named
 from tests.install.scenario_env import ScenarioEnv
 
 LIMITS = "croupier-cpu-limits"
-LEDGER = "croupier-ledger"
 STARTS = re.compile(r"controller [\w-]+ starts")
 STOPS = re.compile(r"controller [\w-]+ has stopped")
 

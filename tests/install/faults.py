@@ -17,11 +17,10 @@ from croupier.kube.client.errors import NotFound
 from croupier.kube.client.resource import Raw
 from tests.controllers.ledger_env import watched
 from tests.install import rbac
-from tests.install.chart_env import EXTENDER, NAMESPACE, NODE, named
+from tests.install.chart_env import EXTENDER, LEDGER, NAMESPACE, NODE, named
 from tests.install.rbac import Permission
 from tests.install.scenario_env import AT_ONCE, ScenarioEnv
 
-LEDGER = "croupier-ledger"
 UNBOUND = "could not be bound"
 READ = "get nodereservations.mps.nvidia.com"
 
